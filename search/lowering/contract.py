@@ -1,0 +1,134 @@
+"""What every lowering takes and gives. Data only; the Lowering Protocol is what one target implements.
+
+A lowering runs in a child process (``python -m search.lowering.child``): the service process never holds TileLang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from search.outcome import Rejected
+from search.planning.schedule import Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument of a compiled kernel, in call order."""
+
+    name: str
+    kind: Literal["tensor", "dim"]
+    """A tensor is passed as a pointer to its first element, a dim as int32 by value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Emitted:
+    """A schedule as TileLang Python text that a user can paste and run, with its kernel's symbol."""
+
+    tilelang_text: str
+    symbol: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A compiled kernel in the artifact store."""
+
+    source_sha256: str
+    """Of the final C/CUDA text with canonical symbol + header + flags."""
+    artifact_sha256: str
+    """Of the machine code: function bytes + symbolic relocations + constants; independent of batch and symbol name."""
+    library_path: str
+    """Absolute path of the shared library that holds it (a batch shares one)."""
+    library_sha256: str
+    symbol: str
+    arguments: tuple[Argument, ...]
+
+    def document(self) -> dict[str, Any]:
+        """JSON form."""
+        return {**vars(self), "arguments": [vars(a) for a in self.arguments]}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Artifact:
+        """Inverse of :meth:`document`."""
+        fields = dict(document)
+        return cls(arguments=tuple(Argument(**a) for a in fields.pop("arguments")), **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeFacts:
+    """Facts read from the object code, never inferred. None: the target does not have it."""
+
+    source_sha256: str
+    artifact_sha256: str
+    static_instructions: int
+    static_branches: int
+    """Conditional branch sites."""
+    stack_bytes: int
+    widest_vector_bits: int
+    """512 / 256 / 128 by the widest vector register named in the code, 0 when scalar."""
+    code_bytes: int
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """JSON form (the ``code`` object of a trial)."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> CodeFacts:
+        """Inverse of :meth:`document`; keys it does not know are ignored."""
+        return cls(**{k: document[k] for k in cls.__dataclass_fields__ if k in document})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """One candidate of one case to build. ``id`` is the caller's (a trial id)."""
+
+    id: str
+    case: Mapping[str, Any]
+    """``Case.document()``."""
+    candidate: Mapping[str, Any]
+    """``Candidate.document()``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildResult:
+    """What came of one request: an artifact with its facts, or a rejection (stage ``compile`` or ``resources``)."""
+
+    id: str
+    artifact: Artifact | None = None
+    facts: CodeFacts | None = None
+    rejection: Rejected | None = None
+    lower_seconds: float = 0.0
+    """Emission + TileLang lowering of this candidate alone."""
+    compile_seconds: float = 0.0
+    """This candidate's share of its batch's compiler call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Everything needed to rebuild one kernel by hand; stored by ``source_sha256``."""
+
+    source_sha256: str
+    tilelang_text: str
+    c_text: str
+    header_name: str
+    header_text: str
+    build_command: tuple[str, ...]
+    """argv, with plain file names, to be run inside the exported folder."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Further files of the export, by plain name."""
+
+
+class Lowering(Protocol):
+    """One target. Deterministic: equal schedules give equal text."""
+
+    def emit(self, schedule: Schedule) -> Emitted:
+        """The schedule as TileLang text. Pure; imports no TileLang."""
+        ...
+
+    def build(self, requests: Sequence[BuildRequest], store: str) -> Sequence[BuildResult]:
+        """Lower and compile a batch into the artifact store directory. Runs only in the lowering child."""
+        ...

@@ -1,0 +1,211 @@
+"""The Schedule: Program × Candidate made explicit. The one truth between plan and code.
+
+Demand, budget and cost count what it says; the lowerings emit what it says, so they cannot drift apart. A schedule
+describes one program instance (one row); how instances are laid over lanes and packets is the candidate's mapping.
+
+Within a :class:`DistributedLoop` the ops run in order for every element of the loop's flattened domain. Expressions
+in ops are ``search.program.ir`` nodes without ``Load``: loads were lifted into ops, and ``Name`` refers to a param,
+a dim, a row scalar, or a value defined by an earlier op (``into``) of the same loop. ``Index`` remains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from search.program.case import Case
+from search.program.ir import Affine, DType, Expr, ReduceOp
+from search.space.candidate import Candidate
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateTile:
+    """Private storage of one distributed tile. Indexed by the flattened element of its domain."""
+
+    name: str
+    """Unique storage name: the tile's name, or ``<tensor>_snapshot`` for a cached input."""
+    kind: Literal["tile", "snapshot"]
+    dtype: DType
+    axes: tuple[str, ...]
+    extent: int
+    """N: elements of one row."""
+    stripe_scalars: int
+    """ceil(N / L): scalars owned by the busiest lane, blind to vector."""
+    allocated_scalars: int
+    """ceil(N / (L·V))·V: what a lane's storage really holds, padded to whole vectors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalLoad:
+    """``into = tensor[index]``, per element. ``staged`` marks a read of a tile staged in an output's storage."""
+
+    into: str
+    tensor: str
+    index: tuple[Affine, ...]
+    dtype: DType
+    """Storage dtype; the value is widened to float32 when it is a 16-bit float."""
+    staged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateLoad:
+    """``into = tile[element]``."""
+
+    into: str
+    tile: str
+    dtype: DType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """``into = value`` (a named per-element value: the source of a tile, used again in the same loop)."""
+
+    into: str
+    value: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateStore:
+    """``tile[element] = value``."""
+
+    tile: str
+    value: Expr
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalStore:
+    """``tensor[natural subscripts] = value``. ``streaming`` asks for a non-temporal store (never for staged ones)."""
+
+    tensor: str
+    value: Expr
+    staged: bool = False
+    streaming: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accumulate:
+    """``partial[reducer] = combine(partial[reducer], value)`` where ``where`` holds (None: always)."""
+
+    reducer: str
+    value: Expr
+    where: Expr | None = None
+
+
+ElementOp: TypeAlias = GlobalLoad | PrivateLoad | Compute | PrivateStore | GlobalStore | Accumulate
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReducerState:
+    """A reducer's per-lane partials (``partials`` of them per lane, per row)."""
+
+    name: str
+    op: ReduceOp
+    dtype: DType
+    seed: Expr | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenReducer:
+    """Every partial of the reducer := the op's identity."""
+
+    reducer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistributedLoop:
+    """One traversal of a (flattened) product of column axes, spread over the L lanes of a row."""
+
+    axes: tuple[str, ...]
+    extent: int
+    stripe_scalars: int
+    """ceil(extent / L)."""
+    ops: tuple[ElementOp, ...]
+    purpose: Literal["statements", "snapshot"] = "statements"
+    statements: tuple[int, ...] = ()
+    """Indices into the (desugared) program body that this loop realises."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowUpdate:
+    """An ``over=()`` update: the row contributes once (lane 0's first partial)."""
+
+    reducer: str
+    value: Expr
+    where: Expr | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collective:
+    """Combine the partials of all L lanes of a row (then the seed, once) into the row scalar ``into``."""
+
+    reducer: str
+    into: str
+    op: ReduceOp
+    dtype: DType
+    seed: Expr | None
+    rounds: int
+    """ceil(log2 L)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowLoad:
+    """``into = tensor[index]`` once per row (a tensor without column axes, or a constant column subscript)."""
+
+    into: str
+    tensor: str
+    index: tuple[Affine, ...]
+    dtype: DType
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCompute:
+    """A row scalar (``let``)."""
+
+    into: str
+    value: Expr
+    dtype: DType
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowStore:
+    """``over=()`` store: one value per row, written once."""
+
+    tensor: str
+    value: Expr
+
+
+Step: TypeAlias = OpenReducer | DistributedLoop | RowUpdate | Collective | RowLoad | RowCompute | RowStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What one row does, in order, and the storage it needs."""
+
+    case: Case
+    candidate: Candidate
+    lanes_per_row: int
+    reducers: tuple[ReducerState, ...]
+    private_tiles: tuple[PrivateTile, ...]
+    staged_tiles: tuple[tuple[str, str], ...]
+    """(tile, output) pairs for ``materialize=output``."""
+    steps: tuple[Step, ...]
+    scalar_dtypes: tuple[tuple[str, DType], ...]
+    """(row scalar, dtype) for every RowLoad, RowCompute and Collective result."""
+    unavailable: str | None = None
+    """Why the demand analysis does not know this program (None: it does)."""
+
+    @property
+    def private_scalars(self) -> int:
+        """row_block × Σ stripe over all private tiles (cumulative: tiles do not share storage)."""
+        return self.candidate.row_block * sum(tile.stripe_scalars for tile in self.private_tiles)
+
+    @property
+    def allocated_scalars(self) -> int:
+        """row_block × Σ allocated over all private tiles: what the lowering really allocates per lane."""
+        return self.candidate.row_block * sum(tile.allocated_scalars for tile in self.private_tiles)
+
+    @property
+    def partial_scalars(self) -> int:
+        """Reducer partials per lane; reported, not counted against the budget."""
+        return self.candidate.row_block * self.candidate.partials * len(self.reducers)
