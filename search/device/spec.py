@@ -1,0 +1,53 @@
+"""A DeviceSpec: what a device is and can do. Data; ``probe.py`` fills it from the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {"cpu": ("float32",)}
+"""Tensor dtypes that each target's lowering accepts today."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSpec:
+    """One attached device (or the reason it cannot be used)."""
+
+    id: str
+    """Stable on this machine: ``cpu:<first 12 hex digits of the identity digest>``."""
+    kind: str
+    """``cpu`` or ``nvidia-…``: what a job may name instead of an id."""
+    target: Literal["cpu", "cuda"]
+    name: str
+    """For people: the model name."""
+    identity: Mapping[str, Any]
+    """Model, ISA, caches…: everything that must be equal for a winner to be served (``catalogs.device``)."""
+    identity_digest: str
+    toolchain: Mapping[str, Any]
+    """Versions and sha256 of compiler, TileLang, flags, our lowering and timing sources."""
+    toolchain_fingerprint: str
+    """sha256 (hex) of the canonical JSON of ``toolchain``."""
+    available: bool
+    reason: str | None = None
+    """Why it is unavailable."""
+    max_width: int = 1024
+    measure_cpus: tuple[int, ...] = ()
+    """CPU ids the measuring child is pinned to."""
+    compile_cpus: tuple[int, ...] = ()
+    """CPU ids the compile pool may use while the device measures."""
+
+    def document(self) -> dict[str, Any]:
+        """JSON form, as in ``GET /v1/devices``."""
+        out = dict(vars(self))
+        out["measure_cpus"], out["compile_cpus"] = list(self.measure_cpus), list(self.compile_cpus)
+        out["identity"], out["toolchain"] = dict(self.identity), dict(self.toolchain)
+        return out
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> DeviceSpec:
+        """Inverse of :meth:`document`; keys it does not know are ignored."""
+        fields = {k: document[k] for k in cls.__dataclass_fields__ if k in document}
+        fields["measure_cpus"] = tuple(fields.get("measure_cpus", ()))
+        fields["compile_cpus"] = tuple(fields.get("compile_cpus", ()))
+        return cls(**fields)

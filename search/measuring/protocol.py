@@ -1,0 +1,177 @@
+"""What is measured and what comes back. Data only: no numpy, no processes.
+
+Phases are separate, state what they include and exclude, and are never subtracted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from search.lowering.contract import Artifact
+from search.outcome import Rejected
+
+Phase = Literal["device_batch", "device_single", "e2e_batch", "e2e_single"]
+PHASES: dict[Phase, str] = {
+    "device_batch": "device time of a batch of calls / calls: a native loop calling the compiled kernel, one thread, "
+    "pinned; no Python inside; inputs resident; compilation and transfers outside. Selects.",
+    "device_single": "one native call timed alone; the clock's own cost is included",
+    "e2e_batch": "host wall time of a batch of calls from Python / calls: dispatch included",
+    "e2e_single": "host wall time of one call from Python: dispatch included",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How one phase is sampled."""
+
+    name: str
+    warmup_seconds: float
+    samples: int
+    batch_seconds: float
+    """Target duration of one sample of a batch phase; a batch has at least one call."""
+
+    def document(self) -> dict[str, Any]:
+        """JSON form."""
+        return dict(vars(self))
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    "search": Protocol(name="search", warmup_seconds=0.100, samples=5, batch_seconds=0.010),
+    "finals": Protocol(name="finals", warmup_seconds=0.100, samples=15, batch_seconds=0.010),
+    "acceptance": Protocol(name="acceptance", warmup_seconds=0.200, samples=9, batch_seconds=0.030),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseTiming:
+    """Raw samples of one phase, in the order taken; seconds per call."""
+
+    samples_seconds: tuple[float, ...]
+    median_seconds: float
+    calls_per_sample: int
+
+    def document(self) -> dict[str, Any]:
+        """JSON form."""
+        return {**vars(self), "samples_seconds": list(self.samples_seconds)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> PhaseTiming:
+        """Inverse of :meth:`document`."""
+        return cls(
+            samples_seconds=tuple(document["samples_seconds"]),
+            median_seconds=document["median_seconds"],
+            calls_per_sample=document["calls_per_sample"],
+        )
+
+
+Timing: TypeAlias = Mapping[Phase, PhaseTiming]
+
+
+def timing_document(timing: Timing) -> dict[str, Any]:
+    """JSON form of a timing: every phase named, null where it was not measured."""
+    return {phase: timing[phase].document() if phase in timing else None for phase in PHASES}
+
+
+def timing_from_document(document: Mapping[str, Any]) -> Timing:
+    """Inverse of :func:`timing_document`."""
+    return {phase: PhaseTiming.from_document(document[phase]) for phase in PHASES if document.get(phase)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputCheck:
+    """One input set's comparison with the float64 oracle, over all outputs. Errors are null if not finite."""
+
+    name: Literal["normal", "large_offset", "edge_rows"]
+    elements_checked: int
+    guard_elements_checked: int
+    input_sha256: str
+    tolerance: str
+    """The rule in words."""
+    max_abs_error: float | None
+    max_rel_error: float | None
+    max_ulp_error: float | None
+    max_tolerance: float | None
+    """The largest absolute tolerance that any element was given."""
+    failures: int = 0
+    """Elements beyond tolerance, unwritten, or with NaN in the wrong place."""
+    first_failure: Mapping[str, Any] | None = None
+    """{"tensor", "index", "got", "expected", "tolerance", "kind"} of the first failing element."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """Correctness record of one artifact; ``passed`` needs a non-zero number of elements."""
+
+    passed: bool
+    inputs: tuple[InputCheck, ...]
+    guards_intact: bool
+    inputs_unchanged: bool
+
+    def document(self) -> dict[str, Any]:
+        """JSON form, as in trial.checks."""
+        return {**vars(self), "inputs": [{**vars(i)} for i in self.inputs]}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Checks:
+        """Inverse of :meth:`document`."""
+        fields = dict(document)
+        return cls(inputs=tuple(InputCheck(**i) for i in fields.pop("inputs")), **fields)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureItem:
+    """One compiled candidate to run. ``id`` is the caller's (a trial id)."""
+
+    id: str
+    artifact: Artifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureResult:
+    """What came of one item: checks and timing, or a rejection (runtime, timeout, correctness)."""
+
+    id: str
+    checks: Checks | None = None
+    timing: Timing = field(default_factory=dict)
+    rejection: Rejected | None = None
+    started_at: str = ""
+    finished_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalsSamples:
+    """Interleaved rounds: ``samples_seconds[id][r]`` was taken in round r; the order rotates by one each round."""
+
+    order: tuple[str, ...]
+    protocol: str
+    samples_seconds: Mapping[str, tuple[float, ...]]
+    extra_phases: Mapping[str, Timing]
+    """All four phases for the ids asked for."""
+    rejections: Mapping[str, Rejected] = field(default_factory=dict)
+    started_at: str = ""
+    finished_at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineSamples:
+    """A baseline timed side by side with our kernel: paired rounds, alternating between two pinned children.
+
+    ``device_batch`` of a baseline is the host wall of a Python loop of calls: torch has no native entry to loop over,
+    so it includes dispatch. ``kernel_seconds[r]`` is our kernel's device_batch sample of the same round.
+    """
+
+    name: str
+    implementation: str
+    """The torch call as evaluated, for people."""
+    allocation: str
+    """``preallocated (out=)`` or ``allocates its result inside the timed call``."""
+    versions: Mapping[str, str]
+    timing: Timing
+    checks: Checks | None
+    kernel_id: str | None
+    kernel_seconds: tuple[float, ...] = ()
+    error: str | None = None
+    """Why there is no timing (the baseline failed or is not expressible)."""
+    threads: int = 1
