@@ -1,0 +1,59 @@
+"""The seam between our ledger and whatever runs tasks. One Protocol, one conformance suite, every adapter.
+
+The engine owns nothing: it runs tasks and forgets them. Our database owns every state, so a task may be lost or
+repeated at any time; ``advance`` asks again for whatever is still missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Queue = Literal["compile", "device"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One unit of work. JSON only, no pickles."""
+
+    key: str
+    """Unique while in flight: a second submit of the same key is refused."""
+    job_id: str
+    queue: Queue
+    device_id: str
+    """The device whose measuring slot a ``device`` task takes (compile tasks: the device they build for)."""
+    quiet: bool
+    """Nothing of ours may overlap it: the compile pool is idle while it runs."""
+    priority: int
+    """Smaller runs first among waiting tasks of a queue."""
+    payload: Mapping[str, Any]
+
+
+Handler = Callable[[Task, Callable[[], bool]], None]
+"""Performs a task and records what came of it. Called with the task and ``cancelled()``. Must not raise for a
+candidate's faults; an exception is a bug of ours and is reported through ``on_failure``."""
+
+
+class Engine(Protocol):
+    """Thread-safe. Handlers are injected by the app; after each task the engine calls ``after(job_id)``."""
+
+    def start(self) -> None:
+        """Begin to run tasks."""
+        ...
+
+    def submit(self, task: Task) -> bool:
+        """Queue a task; False when its key is already in flight."""
+        ...
+
+    def in_flight(self, job_id: str) -> frozenset[str]:
+        """Keys of this job's queued and running tasks."""
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """Withdraw queued tasks of the job and make ``cancelled()`` true for running ones."""
+        ...
+
+    def close(self, *, timeout_seconds: float) -> None:
+        """Stop: withdraw queued tasks, cancel running ones, wait for them."""
+        ...
