@@ -1,0 +1,74 @@
+"""The lookup key: everything that must be equal for a frozen winner to be served. Complete, so nothing is guessed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from catalogs.errors import FormatError
+
+
+class AnyToolchain:
+    """Says out loud that a lookup accepts a winner found with any toolchain."""
+
+    def __repr__(self) -> str:
+        return "ANY_TOOLCHAIN"
+
+
+ANY_TOOLCHAIN: Final = AnyToolchain()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupKey:
+    """Program × shape × dtypes × device × toolchain × how it was measured."""
+
+    program_digest: str
+    dims: Mapping[str, int]
+    dtypes: Mapping[str, str]
+    device: str
+    """Device identity digest (``catalogs.device``)."""
+    toolchain: str
+    """Toolchain fingerprint (sha256 of its description)."""
+    threads: int = 1
+    metric: str = "device_batch"
+    cache_context: str = "warm"
+    aliasing: str = "none"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Room for later key fields; empty ones leave the digest unchanged."""
+
+    def document(self) -> dict[str, Any]:
+        """JSON form."""
+        out = {**vars(self), "dims": dict(self.dims), "dtypes": dict(self.dtypes)}
+        if not self.extra:
+            del out["extra"]
+        return out
+
+    @property
+    def digest(self) -> str:
+        """sha256 (hex) of the canonical JSON form."""
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> LookupKey:
+        """Inverse of :meth:`document`. Raises FormatError naming a field that is unknown or missing."""
+        unknown = sorted(set(document) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise FormatError(f"key.{unknown[0]}: not a key field of this version")
+        try:
+            return cls(**document)
+        except TypeError as error:
+            raise FormatError(f"key: {error}") from None
+
+    def flat(self) -> dict[str, Any]:
+        """Every field by a dotted name (``dims.rows``), for comparing two keys."""
+        out: dict[str, Any] = {}
+        for name, value in self.document().items():
+            if isinstance(value, Mapping):
+                out.update({f"{name}.{inner}": value[inner] for inner in sorted(value)})
+            else:
+                out[name] = value
+        return out

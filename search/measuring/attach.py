@@ -1,0 +1,35 @@
+"""Which devices are attached to this machine, with what toolchain, and why one is unavailable.
+
+Cheap enough to run in the service: no compiler library is imported, files are hashed once and remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from search.device.probe import probe_cpu
+from search.device.spec import DeviceSpec
+from search.lowering.cpu import toolchain
+
+_TIMING_SOURCES = ("protocol.py", "timers.py", "timer.c", "kernel_child.py", "buffers.py")
+
+
+def attached_devices(work_dir: str | Path) -> tuple[DeviceSpec, ...]:
+    """Every device that jobs may name. ``work_dir`` keeps the cache of file hashes and the compiler's self-test.
+
+    Takes about a second the first time on a machine (compiler self-test, hashing of TileLang's libraries).
+    """
+    work = Path(work_dir)
+    work.mkdir(parents=True, exist_ok=True)
+    described = {**toolchain.fingerprint(cache_dir=work), "timing_sources_sha256": timing_sources_sha256()}
+    return (probe_cpu(toolchain=described, unavailable=toolchain.check(work_dir=work)),)
+
+
+def timing_sources_sha256() -> str:
+    """sha256 (hex) of the files that decide how a time is taken."""
+    digest = hashlib.sha256()
+    for name in _TIMING_SOURCES:
+        digest.update(name.encode() + b"\0")
+        digest.update((Path(__file__).parent / name).read_bytes())
+    return digest.hexdigest()
