@@ -32,7 +32,7 @@ _ISA_PREFIXES = (
     *("sse", "ssse", "avx", "amx", "fma", "bmi", "f16c", "aes", "vaes", "pclmul", "vpclmul", "gfni", "adx", "sha"),
     *("popcnt", "abm", "movbe", "xop", "tbm", "asimd", "sve", "sme", "fp", "bf16", "i8mm", "crc32", "atomics"),
 )
-"""Instruction sets that a compiler may use; /proc/cpuinfo also lists kernel and hypervisor words, which are left out."""
+"""Instruction sets that a compiler may use; the kernel's and hypervisor's own words in /proc/cpuinfo are left out."""
 _CACHE_ROOT = Path("/sys/devices/system/cpu/cpu0/cache")
 
 

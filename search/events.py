@@ -1,4 +1,4 @@
-"""What happened to a case: facts that steps yield and a ledger stores. Frozen data; only the driver writes them down."""
+"""What happened to a case: facts that steps yield and a ledger stores. Frozen data; only the driver writes them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from search.documents import record_document, record_from_document
 from search.lowering.contract import Artifact, CodeFacts
 from search.measuring.protocol import BaselineSamples, Checks, FinalsSamples, PhaseTiming, Timing
 from search.outcome import Rejected
@@ -29,6 +30,11 @@ class TrialRejected:
     trial: str
     rejection: Rejected
     checks: Checks | None = None
+    after_measured: bool = False
+    """It had been measured and failed in a later run (a re-timing): the rejection replaces that outcome.
+
+    Without it the ledger keeps the first outcome, so that a stale report cannot undo a measurement.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +58,11 @@ class DefaultRetimed:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsMeasured:
-    """The finalists were measured interleaved, nothing overlapping."""
+    """The finalists were measured interleaved, nothing overlapping. ``samples.rejections`` ends those trials."""
 
     samples: FinalsSamples
+    phases_only: bool = False
+    """Only ``extra_phases`` (and rejections) count: a selected trial lacked its four phases. Decides nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,3 +132,28 @@ Event: TypeAlias = (
     | Revalidated
     | CaseSettled
 )
+
+EVENTS: dict[str, type[Event]] = {
+    "built": Built,
+    "trial_rejected": TrialRejected,
+    "trial_measured": TrialMeasured,
+    "default_retimed": DefaultRetimed,
+    "finals_measured": FinalsMeasured,
+    "baseline_measured": BaselineMeasured,
+    "fresh_built": FreshBuilt,
+    "revalidated": Revalidated,
+    "case_settled": CaseSettled,
+}
+"""Stable word of each event in JSON."""
+
+_WORDS = {record: word for word, record in EVENTS.items()}
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """JSON form: the event's fields and its word under ``event``."""
+    return {"event": _WORDS[type(event)], **record_document(event)}
+
+
+def event_from_document(document: Mapping[str, Any]) -> Event:
+    """Inverse of :func:`event_document`; KeyError for a word that this version does not know."""
+    return record_from_document(EVENTS[document["event"]], document)

@@ -1,0 +1,49 @@
+# make demo and make test set up everything they need in .venv; both can be run again at any time.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+DATA_DIR ?= .data
+
+.PHONY: setup demo test lint types serve bench clean check-machine
+.DELETE_ON_ERROR:
+
+setup: $(STAMP)
+
+check-machine:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "error: Python 3.11 or newer is needed; '$(PYTHON)' is not. Set PYTHON=/path/to/python3.11"; exit 1; }
+	@command -v gcc >/dev/null || { echo "error: gcc is needed to compile kernels (Debian: apt-get install gcc)"; exit 1; }
+
+# torch first and pinned: an open range would pull a CUDA build of several gigabytes.
+$(STAMP): pyproject.toml | check-machine
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tune,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/tuner demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+serve: $(STAMP)
+	$(BIN)/tuner serve --data-dir $(DATA_DIR)
+
+# Each prints ratios measured side by side in one run; see bench/README.md.
+bench: $(STAMP)
+	$(BIN)/python bench/planning.py
+	$(BIN)/python bench/compile_cost.py
+	$(BIN)/python bench/cpu_winners.py
+
+clean:
+	rm -rf $(VENV) .demo .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
