@@ -1,0 +1,193 @@
+"""Case × Candidate → Schedule, or the constraint that the candidate breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from search.errors import InvalidInput, Problem
+from search.outcome import Rejected
+from search.planning.fusion import Admitted, admit
+from search.planning.grouping import group_statements
+from search.planning.materialize import stage_outputs, stored_tiles
+from search.planning.outline import Choices, Outline, outline
+from search.planning.ownership import allocated, stripe, tree_rounds
+from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, Step
+from search.program.case import Case
+from search.program.desugar import desugar
+from search.program.dtypes import INT, program_dtypes
+from search.program.ir import DType, Loop, Reducer, Update
+from search.space.candidate import Candidate, CpuMapping, CudaMapping
+from search.space.uses import Use, cacheable_inputs, statement_uses, storable_inputs
+
+STREAMED_ELEMENT_BYTES = 4
+STREAM_BYTES = 64
+"""A streaming store writes whole 64-byte lines, so a packet's stores must fill them."""
+MAX_BLOCK_THREADS = 1024
+
+
+def build_schedule(case: Case, candidate: Candidate) -> Schedule | Rejected:
+    """The schedule of one row of the case under the candidate; Rejected (stage ``constraints``) when it is illegal.
+
+    Reasons: ``local_lanes_not_divisor``, ``nontemporal_width``, ``nontemporal_needs_packet_local``,
+    ``threads_per_block``, ``fusion_needs_cache``, ``input_not_cacheable``, ``fusion_illegal``, ``no_output_staging``.
+    The private budget is not checked here (``budget.py``). The program must be verified; InvalidInput for constructs
+    that this version cannot plan.
+    """
+    return ScheduleBuilder(case).build(candidate)
+
+
+class ScheduleBuilder:
+    """Builds many schedules of one case: the analysis of the program and the outlines are shared between them."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._program = desugar(case.program)
+        _refuse_unplannable(case, self._program.body)
+        dtypes = program_dtypes(self._program, case.dtypes)
+        self._dtypes: dict[str, DType] = {n: "int32" if dtype == INT else dtype for n, dtype in dtypes.items()}
+        self._uses = {inlined: statement_uses(self._program, inline_tiles=inlined) for inlined in (False, True)}
+        self._groupings = {inlined: group_statements(uses) for inlined, uses in self._uses.items()}
+        self._storable = storable_inputs(case, self._uses[False])
+        self._cacheable = cacheable_inputs(case, self._uses[False])
+        self._outlines: dict[tuple[tuple[str, ...], str, str, bool], Outline | Rejected] = {}
+
+    def build(self, candidate: Candidate) -> Schedule | Rejected:
+        """As :func:`build_schedule`."""
+        rejection = _mapping_rejection(candidate)
+        if rejection is not None:
+            return rejection
+        cached = self._cached(candidate)
+        if isinstance(cached, Rejected):
+            return cached
+        streaming = isinstance(candidate.mapping, CpuMapping) and candidate.mapping.nontemporal
+        key = (cached, candidate.fusion, candidate.materialize, streaming)
+        if key not in self._outlines:
+            self._outlines[key] = self._outline(*key)
+        made = self._outlines[key]
+        return made if isinstance(made, Rejected) else _spread(made, self._case, candidate)
+
+    def _cached(self, candidate: Candidate) -> tuple[str, ...] | Rejected:
+        """The inputs that the candidate keeps in private storage, in declaration order."""
+        if isinstance(candidate.input, str):
+            cached = self._cacheable if candidate.input == "cache" else ()
+        else:
+            named = {tensor for tensor, word in candidate.input if word == "cache"}
+            foreign = sorted(named - set(self._storable))
+            if foreign:
+                detail: dict[str, Any] = {"tensors": foreign, "allowed": list(self._storable)}
+                return Rejected(stage="constraints", reason="input_not_cacheable", detail=detail)
+            cached = tuple(name for name in self._storable if name in named)
+        if candidate.fusion == "fused" and not cached:
+            detail = {"fusion": "fused", "input": candidate.document()["input"], "cacheable": list(self._cacheable)}
+            return Rejected(stage="constraints", reason="fusion_needs_cache", detail=detail)
+        return cached
+
+    def _outline(self, cached: tuple[str, ...], fusion: str, materialize: str, streaming: bool) -> Outline | Rejected:
+        recompute = materialize == "recompute"
+        uses, grouping = self._uses[recompute], self._groupings[recompute]
+        fused: dict[str, Admitted] = {}
+        if fusion == "fused":
+            for tensor in cached:
+                admission = admit(self._case, uses, tensor)
+                if not isinstance(admission, Admitted):
+                    return admission.rejection()
+                fused[tensor] = admission
+        stored = () if recompute else stored_tiles(uses, grouping)
+        staged = self._staged(uses, stored) if materialize == "output" else {}
+        if isinstance(staged, Rejected):
+            return staged
+        choices = Choices(
+            cached=cached,
+            fused=fused,
+            recompute=recompute,
+            stored=frozenset(stored),
+            staged=staged,
+            streaming=streaming,
+        )
+        return outline(self._case, self._program, uses, grouping, self._dtypes, choices)
+
+    def _staged(self, uses: Sequence[Use], stored: Sequence[str]) -> dict[str, str] | Rejected:
+        staging = stage_outputs(self._case, uses, stored, self._dtypes)
+        return staging if isinstance(staging, Rejected) else dict(staging.pairs)
+
+
+def _mapping_rejection(candidate: Candidate) -> Rejected | None:
+    """The rule of the mapping that the candidate breaks, whatever the program."""
+    mapping, width = candidate.mapping, candidate.width
+    if isinstance(mapping, CudaMapping):
+        if width * mapping.rows_per_block <= MAX_BLOCK_THREADS:
+            return None
+        detail = {"width": width, "rows_per_block": mapping.rows_per_block, "limit": MAX_BLOCK_THREADS}
+        return Rejected(stage="constraints", reason="threads_per_block", detail=detail)
+    if width % mapping.local_lanes:
+        detail = {"local_lanes": mapping.local_lanes, "width": width}
+        return Rejected(stage="constraints", reason="local_lanes_not_divisor", detail=detail)
+    if not mapping.nontemporal:
+        return None
+    if width * STREAMED_ELEMENT_BYTES % STREAM_BYTES:
+        detail = {"width": width, "packet_bytes": width * STREAMED_ELEMENT_BYTES, "multiple_of_bytes": STREAM_BYTES}
+        return Rejected(stage="constraints", reason="nontemporal_width", detail=detail)
+    if mapping.local_lanes != width:
+        # Lanes of different rows do not write neighbouring addresses.
+        detail = {"local_lanes": mapping.local_lanes, "width": width}
+        return Rejected(stage="constraints", reason="nontemporal_needs_packet_local", detail=detail)
+    return None
+
+
+def _spread(made: Outline, case: Case, candidate: Candidate) -> Schedule:
+    """Divide an outline over the candidate's lanes."""
+    lanes = candidate.lanes_per_row
+    return Schedule(
+        case=case,
+        candidate=candidate,
+        lanes_per_row=lanes,
+        reducers=made.reducers,
+        private_tiles=tuple(
+            PrivateTile(
+                name=tile.name,
+                kind=tile.kind,
+                dtype=tile.dtype,
+                axes=tile.axes,
+                extent=tile.extent,
+                stripe_scalars=stripe(tile.extent, lanes),
+                allocated_scalars=allocated(tile.extent, lanes, candidate.vector),
+            )
+            for tile in made.storage
+        ),
+        staged_tiles=made.staged,
+        steps=tuple(_spread_step(step, lanes) for step in made.steps),
+        scalar_dtypes=made.scalar_dtypes,
+    )
+
+
+def _spread_step(step: Step, lanes: int) -> Step:
+    match step:
+        case DistributedLoop():
+            return replace(step, stripe_scalars=stripe(step.extent, lanes))
+        case Collective():
+            return replace(step, rounds=tree_rounds(lanes))
+        case _:
+            return step
+
+
+def _refuse_unplannable(case: Case, body: Sequence[object]) -> None:
+    """What the IR has room for and this version cannot plan; jobs refuse it earlier (``verify.unsupported``)."""
+    problems = []
+    for index, statement in enumerate(body):
+        what = None
+        if isinstance(statement, Loop):
+            what = "loop"
+        elif isinstance(statement, Reducer) and (statement.shape or statement.order != "any"):
+            what = "a reducer array or a strict fold"
+        elif isinstance(statement, Update) and statement.index:
+            what = "an indexed update"
+        if what is not None:
+            problems.append(Problem(field=f"/body/{index}", value=None, message=f"{what} cannot be planned yet"))
+    for tensor in case.program.tensors:
+        if tensor.aliases is not None:
+            field = f"/tensors/{tensor.name}/aliases"
+            problems.append(Problem(field=field, value=tensor.aliases, message="aliasing cannot be planned yet"))
+    if problems:
+        raise InvalidInput(problems)

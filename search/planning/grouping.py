@@ -1,0 +1,53 @@
+"""Which statements share one traversal: consecutive distributed statements over the same axes are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from search.program.ir import Finalize, Let, Reducer, StageBoundary
+from search.space.uses import Use
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouping:
+    """The traversals of a program."""
+
+    loop_of: dict[int, int]
+    """Distributed statement (its index in the body) to the number of its loop."""
+    late: frozenset[int]
+    """Row-level statements that must stay behind the loop in front of them, because they need its result or write."""
+
+
+def group_statements(uses: Sequence[Use]) -> Grouping:
+    """Merge as far as dependencies allow.
+
+    A distributed statement joins the loop in front of it when it runs over the same axes, no ``stage`` lies between,
+    and it names no row scalar that is known only after that loop: the result of a collective behind the loop's
+    start, or a scalar that follows from one. Reducer openings and other row scalars in between move before the loop.
+    """
+    loop_of: dict[int, int] = {}
+    late: set[int] = set()
+    open_axes: tuple[str, ...] = ()
+    late_names: set[str] = set()
+    loop = -1
+    for use in uses:
+        statement = use.statement
+        if use.distributed:
+            if use.over != open_axes or use.scalars & late_names:
+                loop += 1
+                open_axes = use.over
+                late_names = set()
+            loop_of[use.index] = loop
+        elif isinstance(statement, StageBoundary):
+            open_axes = ()
+            late_names = set()
+        elif open_axes and not isinstance(statement, Reducer):
+            if isinstance(statement, Let) and not use.scalars & late_names:
+                continue
+            late.add(use.index)
+            if isinstance(statement, Finalize):
+                late_names.add(statement.into)
+            elif isinstance(statement, Let):
+                late_names.add(statement.name)
+    return Grouping(loop_of=loop_of, late=frozenset(late))

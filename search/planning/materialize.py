@@ -1,0 +1,82 @@
+"""Where tiles live: which need storage at all, and which output can hold one until its own final store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from search.outcome import Rejected
+from search.planning.grouping import Grouping
+from search.program.case import Case
+from search.program.ir import DType, Store, Tensor, Tile
+from search.space.uses import Use, column_axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staging:
+    """What ``materialize=output`` does: (tile, output) pairs; every other stored tile stays private."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+def stored_tiles(uses: Sequence[Use], grouping: Grouping) -> tuple[str, ...]:
+    """Tiles that a later traversal reads, in program order. Only these need storage.
+
+    Within its own loop a tile's value is forwarded from op to op, so a tile without a later reader has none.
+    """
+    home = {use.statement.name: grouping.loop_of[use.index] for use in uses if isinstance(use.statement, Tile)}
+    read_later = {tile for use in uses for tile in use.tiles if grouping.loop_of[use.index] != home[tile]}
+    return tuple(name for name in home if name in read_later)
+
+
+def stage_outputs(
+    case: Case, uses: Sequence[Use], stored: Sequence[str], dtypes: Mapping[str, DType]
+) -> Staging | Rejected:
+    """Give each stored tile, in program order, the first eligible output that no earlier tile took.
+
+    Rejected (``no_output_staging``, with the obstacle per tile and output) when the program has tiles and no output
+    could hold any of them. ``dtypes`` are the tiles' dtypes.
+    """
+    outputs = [tensor for tensor in case.program.tensors if tensor.role == "output"]
+    tiles = [use for use in uses if isinstance(use.statement, Tile)]
+    pairs: list[tuple[str, str]] = []
+    obstacles: dict[str, dict[str, str]] = {}
+    possible = False
+    for use in tiles:
+        assert isinstance(use.statement, Tile)
+        name = use.statement.name
+        taken = {output for _, output in pairs}
+        obstacles[name] = {}
+        for output in outputs:
+            obstacle = _obstacle(case, uses, use, output, dtypes[name])
+            if obstacle is None and output.name in taken:
+                obstacle = "already holds another tile"
+            if obstacle is None:
+                possible = True
+                if name in stored:
+                    pairs.append((name, output.name))
+                break
+            obstacles[name][output.name] = obstacle
+    if tiles and not possible:
+        return Rejected(stage="constraints", reason="no_output_staging", detail={"tiles": obstacles})
+    return Staging(pairs=tuple(pairs))
+
+
+def _obstacle(case: Case, uses: Sequence[Use], tile: Use, output: Tensor, dtype: DType) -> str | None:
+    """Why the output cannot hold the tile; None when it can."""
+    assert isinstance(tile.statement, Tile)
+    name = tile.statement.name
+    if case.dtypes[output.name] != dtype:
+        return f"its dtype is {case.dtypes[output.name]}, the tile's {dtype}"
+    if len(column_axes(case.program, output)) == len(output.axes) or column_axes(case.program, output) != tile.over:
+        return "its axes are not the tile's"
+    if output.aliases is not None:
+        return f"it may share its buffer with {output.aliases}"
+    if any(use.reads(output.name) for use in uses):
+        return "the program reads it"
+    stores = [use.index for use in uses if isinstance(use.statement, Store) and use.statement.tensor == output.name]
+    if not stores or min(stores) < tile.index:
+        return "it is written before the tile"
+    if any(use.index > min(stores) for use in uses if name in use.tiles):
+        return "the tile is read after its final store"
+    return None

@@ -1,0 +1,447 @@
+"""The Outline: what one row does under a candidate's choices of input, fusion, materialize and nontemporal.
+
+It knows nothing of lanes: extents are whole, and ``build.py`` spreads it over a candidate's lanes. Many candidates
+share one outline, so it is made once per case and choice.
+
+Names: a load or forwarded value is ``<tensor or tile>_<n>``, a snapshot ``<tensor>_snapshot``; both avoid every name
+of the program, and equal inputs give equal names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from search.planning.fusion import Admitted
+from search.planning.grouping import Grouping
+from search.planning.schedule import (
+    Accumulate,
+    Collective,
+    Compute,
+    DistributedLoop,
+    ElementOp,
+    GlobalLoad,
+    GlobalStore,
+    OpenReducer,
+    PrivateLoad,
+    PrivateStore,
+    ReducerState,
+    RowCompute,
+    RowLoad,
+    RowStore,
+    RowUpdate,
+    Step,
+)
+from search.program.case import Case
+from search.program.dtypes import value_dtype
+from search.program.ir import (
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    DType,
+    Expr,
+    Finalize,
+    Let,
+    Load,
+    Logical,
+    Name,
+    Program,
+    Reducer,
+    Select,
+    StageBoundary,
+    Store,
+    Tile,
+    Unary,
+    Update,
+)
+from search.program.walk import defined
+from search.space.uses import Use, column_axes, natural_index, row_level, wide_axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The structural part of a candidate, made concrete for one program."""
+
+    cached: tuple[str, ...]
+    """Inputs kept in private storage."""
+    fused: Mapping[str, Admitted]
+    """Admissions of the cached inputs whose load is fused."""
+    recompute: bool
+    stored: frozenset[str]
+    """Tiles with storage (see ``materialize.stored_tiles``)."""
+    staged: Mapping[str, str]
+    """Stored tile to the output that holds it."""
+    streaming: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """One private tile, not yet divided over lanes."""
+
+    name: str
+    kind: Literal["tile", "snapshot"]
+    dtype: DType
+    axes: tuple[str, ...]
+    extent: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outline:
+    """The schedule of a row before it is spread over lanes. Stripes in ``steps`` are whole extents, rounds are 0."""
+
+    reducers: tuple[ReducerState, ...]
+    storage: tuple[Storage, ...]
+    staged: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
+    scalar_dtypes: tuple[tuple[str, DType], ...]
+
+
+def outline(
+    case: Case,
+    program: Program,
+    uses: Sequence[Use],
+    grouping: Grouping,
+    dtypes: Mapping[str, DType],
+    choices: Choices,
+) -> Outline:
+    """Lay the statements of a desugared program out as steps.
+
+    ``uses`` and ``grouping`` are of the candidate's view (tiles inlined under recompute); ``dtypes`` names every
+    name's dtype.
+    """
+    return _Outliner(case, program, uses, grouping, dtypes, choices).build()
+
+
+@dataclass
+class _OpenLoop:
+    """A loop that may still take statements, with what goes before and what waits behind it."""
+
+    number: int
+    axes: tuple[str, ...]
+    ops: list[ElementOp] = field(default_factory=list)
+    statements: list[int] = field(default_factory=list)
+    before: list[Step] = field(default_factory=list)
+    behind: list[tuple[Step, bool]] = field(default_factory=list)
+    """Steps after the loop; True marks those that may move before it."""
+    forwarded: dict[str, str] = field(default_factory=dict)
+    """Tile to the value that an op of this loop gave it."""
+
+
+_Names: TypeAlias = dict[Load | str, str]
+"""What stands for a load or a tile in the ops of one statement."""
+
+
+class _Outliner:
+    def __init__(
+        self,
+        case: Case,
+        program: Program,
+        uses: Sequence[Use],
+        grouping: Grouping,
+        dtypes: Mapping[str, DType],
+        choices: Choices,
+    ) -> None:
+        self._case = case
+        self._program = program
+        self._uses = uses
+        self._grouping = grouping
+        self._dtypes = dtypes
+        self._choices = choices
+        self._tiles = {s.name: s for s in program.body if isinstance(s, Tile)}
+        self._taken = _program_names(program)
+        self._steps: list[Step] = []
+        self._loop: _OpenLoop | None = None
+        self._row_loads: dict[Load, str] = {}
+        self._scalars: dict[str, DType] = {}
+        self._reducers: dict[str, ReducerState] = {}
+        self._storage: dict[str, Storage] = {}
+        self._snapshots: dict[str, str] = {}
+        """Cached input to the name of its private tile, once its snapshot exists."""
+
+    def build(self) -> Outline:
+        for use in self._uses:
+            if isinstance(use.statement, StageBoundary):
+                self._close()
+                self._row_loads.clear()
+            elif use.distributed:
+                self._distributed(use)
+            else:
+                self._row_statement(use)
+        self._close()
+        return Outline(
+            reducers=tuple(self._reducers.values()),
+            storage=tuple(self._storage.values()),
+            staged=tuple(self._choices.staged.items()),
+            steps=tuple(self._steps),
+            scalar_dtypes=tuple(self._scalars.items()),
+        )
+
+    # --- row-level statements ---
+
+    def _row_statement(self, use: Use) -> None:
+        names: _Names = {load: self._row_load(load) for load in use.loads}
+        match use.statement:
+            case Reducer() as reducer:
+                seed = None if reducer.seed is None else _lifted(reducer.seed, names)
+                self._reducers[reducer.name] = ReducerState(
+                    name=reducer.name, op=reducer.op, dtype=reducer.dtype, seed=seed
+                )
+                self._place(OpenReducer(reducer=reducer.name))
+            case Update() as update:
+                where = None if update.where is None else _lifted(update.where, names)
+                step = RowUpdate(reducer=update.reducer, value=_lifted(update.value, names), where=where)
+                self._place(step, movable=False)
+            case Finalize() as finalize:
+                state = self._reducers[finalize.reducer]
+                self._scalars[finalize.into] = state.dtype
+                self._place(
+                    Collective(
+                        reducer=state.name,
+                        into=finalize.into,
+                        op=state.op,
+                        dtype=state.dtype,
+                        seed=state.seed,
+                        rounds=0,
+                    ),
+                    movable=False,
+                )
+            case Let() as let:
+                dtype = self._dtypes[let.name]
+                self._scalars[let.name] = dtype
+                step_ = RowCompute(into=let.name, value=_lifted(let.value, names), dtype=dtype)
+                self._place(step_, movable=use.index not in self._grouping.late)
+            case Store() as store:
+                self._place(RowStore(tensor=store.tensor, value=_lifted(store.value, names)), movable=False)
+            case other:
+                raise TypeError(f"{type(other).__name__} cannot be planned by this version")
+
+    def _place(self, step: Step, *, movable: bool = True) -> None:
+        if self._loop is None:
+            self._steps.append(step)
+        else:
+            self._loop.behind.append((step, movable))
+
+    def _row_load(self, load: Load) -> str:
+        if load not in self._row_loads:
+            into = self._fresh(load.tensor)
+            dtype = self._case.dtypes[load.tensor]
+            self._row_loads[load] = into
+            self._scalars[into] = value_dtype(dtype)
+            self._place(RowLoad(into=into, tensor=load.tensor, index=load.index, dtype=dtype))
+        return self._row_loads[load]
+
+    # --- distributed statements ---
+
+    def _distributed(self, use: Use) -> None:
+        loop = self._enter(use)
+        loop.statements.append(use.index)
+        names = self._loads(use, loop)
+        match use.statement:
+            case Update() as update:
+                where = None if update.where is None else _lifted(update.where, names)
+                loop.ops.append(Accumulate(reducer=update.reducer, value=_lifted(update.value, names), where=where))
+            case Tile() as tile:
+                self._tile(tile, loop, names)
+            case Store() as store:
+                value = _lifted(store.value, names)
+                streaming = self._choices.streaming and self._contiguous(store)
+                loop.ops.append(GlobalStore(tensor=store.tensor, value=value, streaming=streaming))
+            case other:
+                raise TypeError(f"{type(other).__name__} cannot be planned by this version")
+
+    def _enter(self, use: Use) -> _OpenLoop:
+        number = self._grouping.loop_of[use.index]
+        if self._loop is not None and self._loop.number == number:
+            self._loop.before += [step for step, movable in self._loop.behind if movable]
+            self._loop.behind = [(step, movable) for step, movable in self._loop.behind if not movable]
+            return self._loop
+        self._close()
+        self._loop = _OpenLoop(number=number, axes=use.over)
+        return self._loop
+
+    def _close(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        extent = self._case.domain_extent(loop.axes)
+        self._steps += loop.before
+        self._steps.append(
+            DistributedLoop(
+                axes=loop.axes,
+                extent=extent,
+                stripe_scalars=extent,
+                ops=tuple(loop.ops),
+                statements=tuple(loop.statements),
+            )
+        )
+        self._steps += [step for step, _ in loop.behind]
+
+    def _loads(self, use: Use, loop: _OpenLoop) -> _Names:
+        """Emit the statement's reads, each distinct one once, and name them."""
+        names: _Names = {}
+        for load in use.loads:
+            if row_level(self._program, load):
+                names[load] = self._distributed_row_load(load, loop)
+            elif load.tensor in self._choices.cached:
+                names[load] = self._cached_load(load, use, loop)
+            else:
+                names[load] = self._global_load(load, loop.ops)
+        for tile in use.tiles:
+            names[tile] = loop.forwarded[tile] if tile in loop.forwarded else self._tile_load(tile, loop)
+        if self._choices.recompute:
+            self._recompute(use, loop, names)
+        return names
+
+    def _distributed_row_load(self, load: Load, loop: _OpenLoop) -> str:
+        if load not in self._row_loads:
+            into = self._row_load(load)
+            step, _ = loop.behind.pop()  # the load was just placed behind; this loop needs it before
+            loop.before.append(step)
+            return into
+        return self._row_loads[load]
+
+    def _global_load(self, load: Load, ops: list[ElementOp]) -> str:
+        into = self._fresh(load.tensor)
+        ops.append(GlobalLoad(into=into, tensor=load.tensor, index=load.index, dtype=self._case.dtypes[load.tensor]))
+        return into
+
+    def _cached_load(self, load: Load, use: Use, loop: _OpenLoop) -> str:
+        tensor = load.tensor
+        admitted = self._choices.fused.get(tensor)
+        if admitted is not None and admitted.site == use.index:
+            into = self._global_load(load, loop.ops)
+            if admitted.later_consumers:
+                loop.ops.append(PrivateStore(tile=self._snapshot_storage(tensor, use), value=Name(name=into)))
+            return into
+        if tensor not in self._snapshots:
+            loop.before.append(self._snapshot_loop(load, use))
+        into = self._fresh(tensor)
+        loop.ops.append(PrivateLoad(into=into, tile=self._snapshots[tensor], dtype=self._case.dtypes[tensor]))
+        return into
+
+    def _snapshot_storage(self, tensor: str, reader: Use) -> str:
+        name = self._unique(f"{tensor}_snapshot")
+        # The readers' order of axes, so that each lane keeps what it will read.
+        columns = column_axes(self._program, self._program.tensor(tensor))
+        axes = tuple(axis for axis in reader.over if axis in columns)
+        self._snapshots[tensor] = name
+        self._storage[name] = Storage(
+            name=name,
+            kind="snapshot",
+            dtype=self._case.dtypes[tensor],
+            axes=axes,
+            extent=self._case.domain_extent(axes),
+        )
+        return name
+
+    def _snapshot_loop(self, load: Load, use: Use) -> DistributedLoop:
+        storage = self._storage[self._snapshot_storage(load.tensor, use)]
+        ops: list[ElementOp] = []
+        into = self._global_load(load, ops)
+        ops.append(PrivateStore(tile=storage.name, value=Name(name=into)))
+        return DistributedLoop(
+            axes=storage.axes,
+            extent=storage.extent,
+            stripe_scalars=storage.extent,
+            ops=tuple(ops),
+            purpose="snapshot",
+        )
+
+    # --- tiles ---
+
+    def _tile(self, tile: Tile, loop: _OpenLoop, names: _Names) -> None:
+        into = self._fresh(tile.name)
+        dtype = self._dtypes[tile.name]
+        loop.ops.append(Compute(into=into, value=_lifted(tile.value, names), dtype=dtype))
+        loop.forwarded[tile.name] = into
+        if tile.name not in self._choices.stored:
+            return
+        output = self._choices.staged.get(tile.name)
+        if output is not None:
+            loop.ops.append(GlobalStore(tensor=output, value=Name(name=into), staged=True))
+            return
+        self._storage[tile.name] = Storage(
+            name=tile.name, kind="tile", dtype=dtype, axes=tile.over, extent=self._case.domain_extent(tile.over)
+        )
+        loop.ops.append(PrivateStore(tile=tile.name, value=Name(name=into)))
+
+    def _tile_load(self, tile: str, loop: _OpenLoop) -> str:
+        into = self._fresh(tile)
+        dtype = self._dtypes[tile]
+        output = self._choices.staged.get(tile)
+        if output is None:
+            loop.ops.append(PrivateLoad(into=into, tile=tile, dtype=dtype))
+        else:
+            index = natural_index(self._program.tensor(output))
+            loop.ops.append(GlobalLoad(into=into, tensor=output, index=index, dtype=dtype, staged=True))
+        return into
+
+    def _recompute(self, use: Use, loop: _OpenLoop, names: _Names) -> None:
+        """Compute the tiles that the statement needs, in program order: once per statement, again in the next."""
+        for name in self._needed_tiles(use):
+            tile = self._tiles[name]
+            into = self._fresh(name)
+            loop.ops.append(Compute(into=into, value=_lifted(tile.value, names), dtype=self._dtypes[name]))
+            names[name] = into
+
+    def _needed_tiles(self, use: Use) -> list[str]:
+        return [name for name in self._tiles if name in use.inlined]
+
+    # --- stores and names ---
+
+    def _contiguous(self, store: Store) -> bool:
+        """True for a float32 output whose row lies in memory in the order of the traversal."""
+        tensor = self._program.tensor(store.tensor)
+        row = self._program.row_axis.name
+        return (
+            self._case.dtypes[store.tensor] == "float32"
+            and tensor.axes[:1] == (row,)
+            and wide_axes(self._case, tensor.axes[1:]) == wide_axes(self._case, store.over)
+        )
+
+    def _fresh(self, base: str) -> str:
+        number = 0
+        while f"{base}_{number}" in self._taken:
+            number += 1
+        name = f"{base}_{number}"
+        self._taken.add(name)
+        return name
+
+    def _unique(self, name: str) -> str:
+        if name in self._taken:
+            return self._fresh(name)
+        self._taken.add(name)
+        return name
+
+
+def _program_names(program: Program) -> set[str]:
+    names = {*program.dims, *(p.name for p in program.params), *(a.name for a in program.axes)}
+    names |= {tensor.name for tensor in program.tensors}
+    return names | {name for statement in program.body if (name := defined(statement)) is not None}
+
+
+def _lifted(expr: Expr, names: _Names) -> Expr:
+    """The expression with every load and tile replaced by the name of the op that made it."""
+    match expr:
+        case Load():
+            return Name(name=names[expr])
+        case Name(name=name):
+            return Name(name=names[name]) if name in names else expr
+        case Unary():
+            return replace(expr, operand=_lifted(expr.operand, names))
+        case Binary() | Compare() | Logical():
+            return replace(expr, left=_lifted(expr.left, names), right=_lifted(expr.right, names))
+        case Select():
+            return Select(
+                condition=_lifted(expr.condition, names),
+                then=_lifted(expr.then, names),
+                otherwise=_lifted(expr.otherwise, names),
+            )
+        case Call():
+            return replace(expr, args=tuple(_lifted(arg, names) for arg in expr.args))
+        case Cast():
+            return replace(expr, value=_lifted(expr.value, names))
+        case _:
+            return expr
