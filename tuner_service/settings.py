@@ -1,0 +1,99 @@
+"""Every setting of the service: an environment variable with the prefix ``TUNER_``, with its unit in its name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+ENVIRONMENT_PREFIX = "TUNER_"
+LOOPBACK_NAMES: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
+"""Hosts that a server without API keys may bind, and the only ``Host`` names that it answers to."""
+
+
+def default_data_dir() -> Path:
+    """``$XDG_DATA_HOME/tuner``, or ``~/.local/share/tuner``."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tuner"
+
+
+class Settings(BaseSettings):
+    """Read from the environment; explicit keyword arguments win over it."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", description="Address to bind. Only loopback is allowed while there are no API keys.")
+    port: int = Field(8000, ge=0, le=65535, description="TCP port to bind; 0 picks a free one.")
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description="Directory of the database, the artifact store and the lock. One service at a time.",
+    )
+    database_url: str | None = Field(
+        None, description="SQLAlchemy URL of the database. Empty: SQLite in the data directory (tuner.sqlite3)."
+    )
+    max_body_bytes: int = Field(
+        2**20, ge=1024, description="Largest request body accepted, in bytes; a larger one answers 413."
+    )
+    max_cases_per_job: int = Field(64, ge=1, description="Most cases in one job or plan.")
+    max_candidates_per_case: int = Field(20_000, ge=1, le=20_000, description="Most candidates in one case's space.")
+    max_dim: int = Field(2**24, ge=1, description="Largest size of one dimension, in elements.")
+    max_tensor_bytes: int = Field(2 * 2**30, ge=1, description="Most bytes that all tensors of one case may take.")
+    max_page_items: int = Field(1000, ge=1, description="Most items in one page of a list.")
+    compile_slots: int = Field(
+        default_factory=lambda: max(1, min(8, (os.cpu_count() or 2) // 2)),
+        ge=1,
+        le=256,
+        description="Compile tasks that run at the same time.",
+    )
+    child_timeout_seconds: float = Field(
+        60.0, gt=0, description="Time that one candidate may take in a child before it is killed, in seconds."
+    )
+    advance_period_seconds: float = Field(
+        2.0, gt=0, description="How often unfinished jobs are looked at even if nothing was reported, in seconds."
+    )
+    stream_poll_seconds: float = Field(
+        0.25, gt=0, description="How often an event stream looks for new events, in seconds."
+    )
+    shutdown_timeout_seconds: float = Field(
+        10.0, gt=0, description="Time that open requests and running children get on a clean stop, in seconds."
+    )
+    log_level: str = Field(
+        "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR; JSON on stderr."
+    )
+
+    @property
+    def resolved_database_url(self) -> str:
+        """``database_url``, or SQLite in the data directory."""
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'tuner.sqlite3'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingDescription:
+    """One setting, for people: its variable, its value now, its default and what it does."""
+
+    name: str
+    variable: str
+    value: Any
+    default: Any
+    description: str
+
+    def document(self) -> dict[str, Any]:
+        """JSON form; paths become strings."""
+        return {k: str(v) if isinstance(v, Path) else v for k, v in vars(self).items()}
+
+
+def describe(settings: Settings) -> tuple[SettingDescription, ...]:
+    """Every setting in declared order, with the values that ``settings`` holds."""
+    return tuple(
+        SettingDescription(
+            name=name,
+            variable=(ENVIRONMENT_PREFIX + name).upper(),
+            value=getattr(settings, name),
+            default=field.get_default(call_default_factory=True, validated_data={}),
+            description=field.description or "",
+        )
+        for name, field in Settings.model_fields.items()
+    )
