@@ -1,0 +1,138 @@
+"""Database: short read and write transactions over one URL, with SQLite's rough edges made typed errors."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import create_engine, event, make_url
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from tuner_service.errors import DatabaseBusy, DatabaseFull, DatabaseProblem, DatabaseUnavailable
+
+WRITE = "tuner_write"
+"""Execution option that marks a connection's transactions as writing ones."""
+
+
+class Database:
+    """One database. Thread-safe; ``read`` and ``write`` each open one transaction and end it.
+
+    SQLite runs in WAL mode, so readers never wait. It has one writer: writers of this process take turns at a
+    lock, and a writer begins with ``BEGIN IMMEDIATE`` so that it never fails half-way for want of the lock.
+    """
+
+    def __init__(self, url: str, *, lock_wait_seconds: float = 30.0) -> None:
+        self.url = make_url(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self.lock_wait_seconds = lock_wait_seconds
+        self._turn = threading.Lock()
+        options: dict[str, Any] = {"connect_args": {"timeout": 1.0}} if self.is_sqlite else {"pool_pre_ping": True}
+        self.engine: Engine = create_engine(self.url, json_serializer=_json, **options)
+        if self.is_sqlite:
+            event.listen(self.engine, "connect", _prepare_sqlite)
+            event.listen(self.engine, "begin", _begin_sqlite)
+        self._writing = self.engine.execution_options(**{WRITE: True})
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session on one consistent snapshot; what it changes is never stored.
+
+        Raises DatabaseProblem.
+        """
+        with _typed(), Session(self.engine, autoflush=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A session that commits once, when the block ends well; otherwise nothing of it is stored.
+
+        Raises DatabaseBusy after ``lock_wait_seconds`` at the lock, DatabaseFull, DatabaseUnavailable.
+        """
+        deadline = time.monotonic() + self.lock_wait_seconds
+        if not self._turn.acquire(timeout=self.lock_wait_seconds):
+            raise DatabaseBusy("database is locked by another thread of this service")
+        try:
+            with _typed(), Session(self._writing, expire_on_commit=False) as session:
+                self._begin(session, deadline)
+                yield session
+                session.commit()
+        finally:
+            self._turn.release()
+
+    def _begin(self, session: Session, deadline: float) -> None:
+        """Takes the write lock, trying again while another process has it."""
+        while True:
+            try:
+                session.connection()
+                return
+            except DBAPIError as error:
+                session.rollback()
+                if not isinstance(_translated(error), DatabaseBusy) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.02)
+
+    def close(self) -> None:
+        """Closes every pooled connection."""
+        self.engine.dispose()
+
+
+def _json(value: Any) -> str:
+    """JSON text that every reader takes: a number that is not finite becomes its name."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # we say BEGIN ourselves: the driver's own rule begins writers too late
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")  # a recorded trial outlives a power cut too
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(WRITE, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+@contextmanager
+def _typed() -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as error:
+        problem = _translated(error)
+        if problem is None:
+            raise
+        raise problem from error
+
+
+def _translated(error: DBAPIError) -> DatabaseProblem | None:
+    """The typed form of a driver's error; None where it is a bug of ours (a bad statement, a broken constraint)."""
+    text = str(error.orig)
+    lowered = text.lower()
+    if "is full" in lowered or isinstance(error.orig, OSError) and error.orig.errno == errno.ENOSPC:
+        return DatabaseFull(f"no space left for the database: {text}")
+    if "is locked" in lowered or "is busy" in lowered:
+        return DatabaseBusy(f"the database stayed locked by another process: {text}")
+    broken = ("unable to open", "disk i/o", "readonly", "not a database", "malformed", "no such table")
+    if any(word in lowered for word in broken) or error.connection_invalidated:
+        return DatabaseUnavailable(f"the database cannot be used: {text}")
+    return None

@@ -1,0 +1,78 @@
+"""Exceptions of the service: what is wrong with us or with the request, never with a candidate.
+
+::
+
+    ServiceError
+    ├── DatabaseProblem          the database cannot do what was asked; nothing that it recorded is lost
+    │   ├── DatabaseFull         no space left for the database
+    │   ├── DatabaseBusy         another process held the write lock longer than we wait
+    │   └── DatabaseUnavailable  the file or server cannot be opened, read or written
+    ├── NotFound                 no such job, trial, device, …
+    ├── IdempotencyMismatch      an Idempotency-Key came again with another body
+    ├── DataDirInUse             another service works on this data directory
+    └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
+        ├── DiskFull             no space left for artifacts or sources
+        └── DeviceVanished       the job's device is not here, or not usable, any more
+
+What a caller gave wrong is ``search.errors.InvalidInput``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class ServiceError(Exception):
+    """Root of every exception that this package raises on purpose."""
+
+
+class DatabaseProblem(ServiceError):
+    """The database cannot do what was asked."""
+
+
+class DatabaseFull(DatabaseProblem):
+    """No space left for the database."""
+
+
+class DatabaseBusy(DatabaseProblem):
+    """Another process held the write lock longer than we wait."""
+
+
+class DatabaseUnavailable(DatabaseProblem):
+    """The database cannot be opened, read or written."""
+
+
+class NotFound(ServiceError):
+    """There is nothing of that kind with that id."""
+
+    def __init__(self, kind: str, id: str) -> None:
+        self.kind, self.id = kind, id
+        super().__init__(f"no {kind} {id!r}")
+
+
+class IdempotencyMismatch(ServiceError):
+    """An Idempotency-Key came again with another body."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        self.key, self.job_id = key, job_id
+        super().__init__(f"Idempotency-Key {key!r} was used for job {job_id} with another body; use a new key")
+
+
+class DataDirInUse(ServiceError):
+    """Another service works on this data directory."""
+
+    def __init__(self, data_dir: Path, pid: str) -> None:
+        self.data_dir, self.pid = data_dir, pid
+        super().__init__(f"{data_dir} is in use by the service with pid {pid}; stop it or give another --data-dir")
+
+
+class OurFault(ServiceError):
+    """A job cannot go on because of us; the message becomes the job's ``error``."""
+
+
+class DiskFull(OurFault):
+    """No space left for artifacts or sources."""
+
+
+class DeviceVanished(OurFault):
+    """The job's device is not here, or not usable, any more."""
