@@ -1,0 +1,27 @@
+"""Limits: how big a program, an expression or a case may be. The service may set its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Refusal thresholds; everything at a limit is still accepted."""
+
+    expression_chars: int = 4_000
+    expression_depth: int = 64
+    """Levels of the expression tree. A sum of n terms is n levels deep, so this bounds recursion everywhere."""
+    expression_nodes: int = 500
+    statements: int = 64
+    loop_depth: int = 4
+    params: int = 16
+    dims: int = 16
+    axes: int = 16
+    tensors: int = 32
+    dim_extent: int = 2**24
+    tensor_bytes: int = 2 * 2**30
+    """All tensors of a case together."""
+
+
+DEFAULT_LIMITS = Limits()
