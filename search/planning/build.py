@@ -10,14 +10,14 @@ from search.errors import InvalidInput, Problem
 from search.outcome import Rejected
 from search.planning.fusion import Admitted, admit
 from search.planning.grouping import group_statements
-from search.planning.materialize import stage_outputs, stored_tiles
+from search.planning.materialize import crossing_tiles, stage_outputs, stored_tiles
 from search.planning.outline import Choices, Outline, outline
 from search.planning.ownership import allocated, stripe, tree_rounds
 from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, Step
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.dtypes import INT, program_dtypes
-from search.program.ir import DType, Loop, Reducer, Update
+from search.program.ir import DType, Loop, Reducer, Tile, Update
 from search.space.candidate import Candidate, CpuMapping, CudaMapping
 from search.space.uses import Use, cacheable_inputs, statement_uses, storable_inputs
 
@@ -31,7 +31,8 @@ def build_schedule(case: Case, candidate: Candidate) -> Schedule | Rejected:
     """The schedule of one row of the case under the candidate; Rejected (stage ``constraints``) when it is illegal.
 
     Reasons: ``local_lanes_not_divisor``, ``nontemporal_width``, ``nontemporal_needs_packet_local``,
-    ``threads_per_block``, ``fusion_needs_cache``, ``input_not_cacheable``, ``fusion_illegal``, ``no_output_staging``.
+    ``threads_per_block``, ``fusion_needs_cache``, ``input_not_cacheable``, ``fusion_illegal``, ``tile_crosses_lanes``,
+    ``no_output_staging``.
     The private budget is not checked here (``budget.py``). The program must be verified; InvalidInput for constructs
     that this version cannot plan.
     """
@@ -49,9 +50,19 @@ class ScheduleBuilder:
         self._dtypes: dict[str, DType] = {n: "int32" if dtype == INT else dtype for n, dtype in dtypes.items()}
         self._uses = {inlined: statement_uses(self._program, inline_tiles=inlined) for inlined in (False, True)}
         self._groupings = {inlined: group_statements(uses) for inlined, uses in self._uses.items()}
-        self._storable = storable_inputs(case, self._uses[False])
+        self._storable = {inlined: storable_inputs(case, uses) for inlined, uses in self._uses.items()}
         self._cacheable = cacheable_inputs(case, self._uses[False])
         self._outlines: dict[tuple[tuple[str, ...], str, str, bool], Outline | Rejected] = {}
+
+    @property
+    def cacheable(self) -> tuple[str, ...]:
+        """Inputs that the word ``cache`` keeps in private storage."""
+        return self._cacheable
+
+    @property
+    def has_tiles(self) -> bool:
+        """True when ``materialize`` matters."""
+        return any(isinstance(statement, Tile) for statement in self._program.body)
 
     def build(self, candidate: Candidate) -> Schedule | Rejected:
         """As :func:`build_schedule`."""
@@ -74,11 +85,13 @@ class ScheduleBuilder:
             cached = self._cacheable if candidate.input == "cache" else ()
         else:
             named = {tensor for tensor, word in candidate.input if word == "cache"}
-            foreign = sorted(named - set(self._storable))
-            if foreign:
-                detail: dict[str, Any] = {"tensors": foreign, "allowed": list(self._storable)}
-                return Rejected(stage="constraints", reason="input_not_cacheable", detail=detail)
-            cached = tuple(name for name in self._storable if name in named)
+            cached = tuple(tensor.name for tensor in self._case.program.tensors if tensor.name in named)
+        # Inlined tiles are read where their readers run, which may be over more axes than the tile's.
+        storable = set(self._storable[False]) & set(self._storable[candidate.materialize == "recompute"])
+        foreign = [name for name in cached if name not in storable]
+        if foreign:
+            detail: dict[str, Any] = {"tensors": foreign, "allowed": sorted(storable)}
+            return Rejected(stage="constraints", reason="input_not_cacheable", detail=detail)
         if candidate.fusion == "fused" and not cached:
             detail = {"fusion": "fused", "input": candidate.document()["input"], "cacheable": list(self._cacheable)}
             return Rejected(stage="constraints", reason="fusion_needs_cache", detail=detail)
@@ -94,6 +107,10 @@ class ScheduleBuilder:
                 if not isinstance(admission, Admitted):
                     return admission.rejection()
                 fused[tensor] = admission
+        crossing = {} if recompute else crossing_tiles(self._case, uses)
+        if crossing:
+            detail = {"tiles": crossing, "materialize": materialize, "allowed": ["recompute"]}
+            return Rejected(stage="constraints", reason="tile_crosses_lanes", detail=detail)
         stored = () if recompute else stored_tiles(uses, grouping)
         staged = self._staged(uses, stored) if materialize == "output" else {}
         if isinstance(staged, Rejected):

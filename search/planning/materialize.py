@@ -9,7 +9,7 @@ from search.outcome import Rejected
 from search.planning.grouping import Grouping
 from search.program.case import Case
 from search.program.ir import DType, Store, Tensor, Tile
-from search.space.uses import Use, column_axes
+from search.space.uses import Use, column_axes, wide_axes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,20 @@ def stored_tiles(uses: Sequence[Use], grouping: Grouping) -> tuple[str, ...]:
     home = {use.statement.name: grouping.loop_of[use.index] for use in uses if isinstance(use.statement, Tile)}
     read_later = {tile for use in uses for tile in use.tiles if grouping.loop_of[use.index] != home[tile]}
     return tuple(name for name in home if name in read_later)
+
+
+def crossing_tiles(case: Case, uses: Sequence[Use]) -> dict[str, list[str]]:
+    """Tiles that some statement reads over other axes than their own (axes of one point aside), with those axes.
+
+    Its reader's lanes would need elements that other lanes own, so such a tile can only be recomputed.
+    """
+    owners = {use.statement.name: use.over for use in uses if isinstance(use.statement, Tile)}
+    crossing: dict[str, list[str]] = {}
+    for use in uses:
+        for tile in use.tiles:
+            if wide_axes(case, use.over) != wide_axes(case, owners[tile]):
+                crossing.setdefault(tile, list(use.over))
+    return crossing
 
 
 def stage_outputs(

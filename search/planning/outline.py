@@ -57,7 +57,7 @@ from search.program.ir import (
     Update,
 )
 from search.program.walk import defined
-from search.space.uses import Use, column_axes, natural_index, row_level, wide_axes
+from search.space.uses import Use, column_axes, natural_index, row_level, streamable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +246,7 @@ class _Outliner:
                 self._tile(tile, loop, names)
             case Store() as store:
                 value = _lifted(store.value, names)
-                streaming = self._choices.streaming and self._contiguous(store)
+                streaming = self._choices.streaming and streamable(self._case, store)
                 loop.ops.append(GlobalStore(tensor=store.tensor, value=value, streaming=streaming))
             case other:
                 raise TypeError(f"{type(other).__name__} cannot be planned by this version")
@@ -389,17 +389,7 @@ class _Outliner:
     def _needed_tiles(self, use: Use) -> list[str]:
         return [name for name in self._tiles if name in use.inlined]
 
-    # --- stores and names ---
-
-    def _contiguous(self, store: Store) -> bool:
-        """True for a float32 output whose row lies in memory in the order of the traversal."""
-        tensor = self._program.tensor(store.tensor)
-        row = self._program.row_axis.name
-        return (
-            self._case.dtypes[store.tensor] == "float32"
-            and tensor.axes[:1] == (row,)
-            and wide_axes(self._case, tensor.axes[1:]) == wide_axes(self._case, store.over)
-        )
+    # --- names ---
 
     def _fresh(self, base: str) -> str:
         number = 0

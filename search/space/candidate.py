@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 InputWord = Literal["reload", "cache"]
 FusionWord = Literal["separate", "fused"]
@@ -95,7 +95,7 @@ class Candidate:
         mapping = dict(fields.pop("mapping"))
         word = fields.pop("input")
         return cls(
-            input=word if isinstance(word, str) else tuple(sorted(word.items())),
+            input=cast(InputWord, word) if isinstance(word, str) else tuple(sorted(word.items())),
             mapping=CpuMapping(**mapping) if "local_lanes" in mapping else CudaMapping(**mapping),
             **fields,
         )

@@ -121,6 +121,20 @@ def wide_axes(case: Case, axes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(axis for axis in axes if case.extent(axis) != 1)
 
 
+def streamable(case: Case, store: Store) -> bool:
+    """True for a distributed store to a float32 output whose row lies in memory in the order of the traversal.
+
+    Only such a store can bypass the cache with whole lines (``nontemporal``).
+    """
+    tensor = case.program.tensor(store.tensor)
+    return (
+        bool(store.over)
+        and case.dtypes[store.tensor] == "float32"
+        and tensor.axes[:1] == (case.program.row_axis.name,)
+        and wide_axes(case, tensor.axes[1:]) == wide_axes(case, store.over)
+    )
+
+
 def storable_inputs(case: Case, uses: tuple[Use, ...]) -> tuple[str, ...]:
     """Inputs that could live in private storage: each lane reads only what it owns.
 
