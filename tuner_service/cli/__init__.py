@@ -1,0 +1,5 @@
+"""The ``tuner`` command."""
+
+from tuner_service.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,110 @@
+"""``tuner lookup``: exact lookup of a winner. A hit is the entry; a miss is explained and exits 1."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tuner_service.cli.connect import connected
+from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.options import (
+    DataDirOption,
+    DeviceOption,
+    DimsOption,
+    DtypeOption,
+    JsonOption,
+    ParamOption,
+    ShapeOption,
+    UrlOption,
+)
+from tuner_service.cli.output import print_json, print_line
+from tuner_service.cli.request import build_cases
+from tuner_service.cli.words import candidate_words, seconds_words
+from tuner_service.client import ApiProblem, Client, Document
+
+
+def lookup(
+    kernel: Annotated[str, typer.Argument(help="Name of the kernel.")],
+    shape: ShapeOption = None,
+    dims: DimsOption = None,
+    param: ParamOption = None,
+    dtype: DtypeOption = None,
+    device: DeviceOption = "cpu",
+    toolchain: Annotated[
+        str | None,
+        typer.Option(help="A toolchain fingerprint, or `any`. Default: the device's toolchain as it is now."),
+    ] = None,
+    url: UrlOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look a winner up by its exact key. Never guesses: a miss says which fields differ, and exits 1."""
+    with connected(url=url, data_dir=data_dir) as client:
+        cases = build_cases(
+            kernel=kernel,
+            program=None,
+            shapes=shape,
+            dims=dims,
+            params=param,
+            dtypes=dtype,
+            kernel_document=client.kernel,
+        )
+        if len(cases) != 1:
+            raise CommandError("look one shape up at a time")
+        try:
+            entry = look_up(client, cases[0], device=device, toolchain=toolchain)
+        except ApiProblem as problem:
+            if "misses" not in problem.problem:
+                raise
+            if as_json:
+                print_json(problem.problem)
+            raise CommandError(miss_words(problem.problem), status=ExitStatus.NEGATIVE) from None
+    if as_json:
+        print_json(entry)
+        return
+    print_line(f"{candidate_words(entry['candidate'])}  median {seconds_words(entry['median_seconds'])}")
+    print_line(f"trial {entry['trial_id']} of {entry['job_id']}")
+    print_line(f"source {entry['code']['source_sha256']}")
+    print_line(f"machine code {entry['code']['artifact_sha256']}")
+
+
+def look_up(client: Client, case: Document, *, device: str, toolchain: str | None = None) -> Document:
+    """The winner's entry for a case of a request. ``toolchain`` None: the device's, as it is now."""
+    if toolchain is None:
+        toolchain = current_toolchain(client, device)
+    return client.winner(
+        kernel=case["kernel"],
+        dims=case["dims"],
+        dtypes=case.get("dtypes"),
+        params=case.get("params"),
+        device=device,
+        toolchain=toolchain,
+    )
+
+
+def current_toolchain(client: Client, device: str) -> str | None:
+    """Fingerprint of an attached device's toolchain; None when no such device is attached."""
+    for found in client.devices():
+        if device in (found["id"], found["kind"], found["identity_digest"]):
+            return str(found["toolchain_fingerprint"])
+    return None
+
+
+def miss_words(problem: Document) -> str:
+    """A miss for people: why, and how the nearest entries' keys differ from what was asked."""
+    lines = [f"miss: {problem.get('reason') or problem.get('detail')}"]
+    for near in problem["misses"]:
+        differences = ", ".join(_difference(name, pair) for name, pair in near["differs"].items())
+        lines.append(f"  {near['entry'][:12]}…: {differences}")
+    return "\n".join(lines)
+
+
+def _difference(name: str, pair: Any) -> str:
+    asked, there = pair
+    return f"{name} asked {_shown(asked)}, there {_shown(there)}"
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else text[:12] + "…"

@@ -1,0 +1,28 @@
+"""``tuner serve``: the HTTP service with the embedded engine, on this machine's devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tuner_service.settings import Settings
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Loopback address to bind. Default 127.0.0.1.")] = None,
+    port: Annotated[int | None, typer.Option(help="TCP port; 0 picks a free one. Default 8000.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Database, artifact store and lock live here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the ready line as JSON: {url, pid}.")] = False,
+) -> None:
+    """Run the service until it is stopped. Prints ``listening on http://HOST:PORT`` when ready.
+
+    Every other setting is an environment variable: see ``tuner settings``.
+    """
+    given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir and data_dir.expanduser().absolute()}
+    settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    # Imported here: the web framework and the database would slow every other command down.
+    from tuner_service.app import serve as run
+
+    run(settings)

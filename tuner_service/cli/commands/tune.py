@@ -1,0 +1,85 @@
+"""``tuner tune``: submit a job, follow it, print what it found."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner_service.cli.connect import connected
+from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.follow import follow
+from tuner_service.cli.options import (
+    BaselineOption,
+    BudgetOption,
+    DataDirOption,
+    DeviceOption,
+    DimsOption,
+    DtypeOption,
+    JsonOption,
+    KernelArgument,
+    LabelOption,
+    ParamOption,
+    ProgramOption,
+    ShapeOption,
+    SpaceOption,
+    UrlOption,
+)
+from tuner_service.cli.output import print_json, print_line, say
+from tuner_service.cli.request import build_cases, build_request
+from tuner_service.cli.results import shortfalls
+from tuner_service.cli.show import show_results
+
+
+def tune(
+    kernel: KernelArgument = None,
+    program: ProgramOption = None,
+    shape: ShapeOption = None,
+    dims: DimsOption = None,
+    param: ParamOption = None,
+    dtype: DtypeOption = None,
+    space: SpaceOption = None,
+    budget: BudgetOption = None,
+    device: DeviceOption = "cpu",
+    baseline: BaselineOption = None,
+    label: LabelOption = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same key with the same request gives the same job.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job, or print its id and leave.")] = True,
+    url: UrlOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tune one kernel at one or more shapes and print the winners.
+
+    Exit status 1: the job failed or was cancelled, or some case has no winner.
+    """
+    refusal = "--no-wait leaves the job to a service that stays; start one with `tuner serve`"
+    with connected(url=url, data_dir=data_dir, private=wait, without=refusal) as client:
+        cases = build_cases(
+            kernel=kernel,
+            program=program,
+            shapes=shape,
+            dims=dims,
+            params=param,
+            dtypes=dtype,
+            kernel_document=client.kernel,
+        )
+        body = build_request(cases=cases, device=device, space=space, budget=budget, baselines=baseline, labels=label)
+        job = client.submit(body, idempotency_key=idempotency_key)
+        if not wait:
+            if as_json:
+                print_json(job)
+            else:
+                print_line(job["id"])
+            return
+        say(f"{job['id']}: {job['progress']['enumerated']} candidates in {len(job['cases'])} cases on {device}")
+        job = follow(client, job["id"], quiet=as_json)
+        if as_json:
+            print_json(job)
+        else:
+            show_results(job, list(client.trials(job["id"])))
+    missing = shortfalls(job)
+    if missing:
+        raise CommandError("; ".join(missing), status=ExitStatus.NEGATIVE)

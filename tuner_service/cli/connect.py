@@ -1,0 +1,80 @@
+"""Which service a command talks to: the one named, the one that runs on the data directory, or a private one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.launch import PrivateService
+from tuner_service.cli.output import say
+from tuner_service.client import Client
+from tuner_service.settings import Settings
+
+READY_TIMEOUT_SECONDS = 60.0
+SERVICE_FILE = "service.json"
+"""Written by a running service into its data directory: ``{"url", "pid"}``."""
+
+
+def resolve_data_dir(data_dir: Path | None) -> Path:
+    """The data directory to use: the one given, else the setting's."""
+    return (data_dir if data_dir is not None else Settings().data_dir).expanduser().absolute()
+
+
+def running_url(data_dir: Path) -> str | None:
+    """Address of the service that runs on a data directory, None when none answers."""
+    try:
+        url = json.loads((data_dir / SERVICE_FILE).read_text(encoding="utf-8"))["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(url, str):
+        return None
+    with Client(url) as client:
+        return url if client.healthy() else None
+
+
+@contextmanager
+def connected(
+    *, url: str | None, data_dir: Path | None, private: bool = True, without: str = "start one with `tuner serve`"
+) -> Iterator[Client]:
+    """A client of the service to use.
+
+    ``private=False`` refuses to start one for the duration of the command (``without`` says what to do instead).
+    Raises CommandError (status UNREACHABLE) when nothing answers.
+    """
+    if url is not None:
+        with Client(url) as client:
+            await_ready(client)
+            yield client
+        return
+    where = resolve_data_dir(data_dir)
+    found = running_url(where)
+    if found is not None:
+        with Client(found) as client:
+            await_ready(client)
+            yield client
+        return
+    if not private:
+        raise CommandError(f"no service runs on {where}: {without}", status=ExitStatus.UNREACHABLE)
+    with PrivateService(where) as service:
+        say(f"started a private service at {service.url} for this command (data in {where})")
+        with Client(service.url) as client:
+            await_ready(client)
+            yield client
+
+
+def await_ready(client: Client, *, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> None:
+    """Wait until the service is ready and has looked for devices."""
+    deadline = time.monotonic() + timeout_seconds
+    while not (client.ready() and not client.probing()):
+        if not client.healthy():
+            raise CommandError(f"no service answers at {client.url}", status=ExitStatus.UNREACHABLE)
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"the service at {client.url} is not ready after {timeout_seconds:.0f} s; see {client.url}/readyz",
+                status=ExitStatus.UNREACHABLE,
+            )
+        time.sleep(0.1)

@@ -1,0 +1,99 @@
+"""The command's entry point: commands by name, and one place where errors become messages and exit statuses."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from tuner_service.cli.commands import (
+    cancel,
+    demo,
+    devices,
+    jobs,
+    kernels,
+    lookup,
+    plan,
+    reproduce,
+    serve,
+    settings,
+    trials,
+    tune,
+)
+from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.output import say
+from tuner_service.client import ApiProblem, ServiceUnreachable
+
+app = typer.Typer(
+    name="tuner",
+    help="Tune kernels: enumerate, reject with reasons, measure, check, and look winners up exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("serve")(serve.serve)
+app.command("tune")(tune.tune)
+app.command("plan")(plan.plan)
+app.command("jobs")(jobs.jobs)
+app.command("trials")(trials.trials)
+app.command("cancel")(cancel.cancel)
+app.command("devices")(devices.devices)
+app.command("kernels")(kernels.kernels)
+app.command("lookup")(lookup.lookup)
+app.command("reproduce")(reproduce.reproduce)
+app.command("settings")(settings.settings)
+app.command("demo")(demo.demo)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            found = version("tuner")
+        except PackageNotFoundError:  # run from a checkout that was never installed
+            found = "unknown (not installed)"
+        typer.echo(f"tuner {found}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Tune kernels: enumerate, reject with reasons, measure, check, and look winners up exactly."""
+
+
+def main() -> None:
+    """Run the command line; never returns."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; the answer is its exit status. User errors end in one message on stderr, never a traceback."""
+    try:
+        app(arguments, prog_name="tuner")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else ExitStatus.OK
+    except KeyboardInterrupt:
+        say("interrupted")
+        return ExitStatus.INTERRUPTED
+    except CommandError as error:
+        say(f"error: {error}")
+        return error.status
+    except ApiProblem as error:
+        say(f"error: {error}")
+        return ExitStatus.BAD_INPUT if 400 <= error.status < 500 else ExitStatus.UNREACHABLE
+    except ServiceUnreachable as error:
+        say(f"error: {error}")
+        return ExitStatus.UNREACHABLE
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "_".join(str(part) for part in problem["loc"])
+            say(f"error: setting TUNER_{name.upper()} = {problem['input']!r}: {problem['msg']}")
+        return ExitStatus.BAD_INPUT
+    return ExitStatus.OK

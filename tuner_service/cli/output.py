@@ -1,0 +1,51 @@
+"""Where output goes: answers on stdout (only JSON with ``--json``), everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+WIDTH_WITHOUT_TERMINAL = 200
+"""Columns of a table that goes to a file or a pipe, where nothing needs to be folded."""
+
+
+def stdout() -> Console:
+    """Console for answers. Made anew, so that it follows a redirected ``sys.stdout``."""
+    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
+
+
+def stderr() -> Console:
+    """Console for progress and messages."""
+    return Console(file=sys.stderr, width=None if sys.stderr.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
+
+
+def say(message: str) -> None:
+    """One message on stderr, as it stands."""
+    stderr().print(escape(message), soft_wrap=True)
+
+
+def print_json(document: Any) -> None:
+    """A JSON document on stdout, and nothing else."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def print_line(text: str = "") -> None:
+    """One line on stdout, as it stands."""
+    stdout().print(escape(text), soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
+    """A table on stdout; a column whose name starts with ``>`` is set flush right."""
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    stdout().print(table)

@@ -1,0 +1,127 @@
+"""Progress of a job on stderr: one bar per case on a terminal, sparse plain lines otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from tuner_service.cli.output import stderr
+from tuner_service.cli.words import case_words
+
+PLAIN_PERIOD_SECONDS = 15.0
+"""Without a terminal, at most one line in so many seconds, and one per case that is done."""
+
+
+class Reporter(Protocol):
+    """Context manager that is called with every state of the job."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+    def __call__(self, job: Mapping[str, Any]) -> None: ...
+
+
+def reporter(*, quiet: bool = False) -> Reporter:
+    """Bars on a terminal, plain lines elsewhere, nothing when ``quiet``."""
+    console = stderr()
+    if quiet:
+        return PlainReporter(None)
+    return BarReporter(console) if console.is_terminal else PlainReporter(console)
+
+
+def case_progress(job: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, int], bool]]:
+    """Per case: its name, its counts, and whether its result is there. One line for the job if cases have no counts."""
+    cases = job["cases"]
+    if all(case.get("progress") for case in cases):
+        return [(case_words(case), case["progress"], bool(case.get("settled"))) for case in cases]
+    return [(f"job {job['id']}", job["progress"], job["state"] == "succeeded")]
+
+
+def ended(progress: Mapping[str, int]) -> int:
+    """Trials that have an outcome."""
+    return progress["measured"] + progress["rejected"] + progress.get("not_run", 0)
+
+
+class BarReporter:
+    """One bar per case: trials that have an outcome, of those enumerated."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._tasks: list[TaskID] = []
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def __call__(self, job: Mapping[str, Any]) -> None:
+        """Draw a state of the job."""
+        rows = case_progress(job)
+        if len(self._tasks) != len(rows):
+            for task in self._tasks:
+                self._progress.remove_task(task)
+            self._tasks = [self._progress.add_task(name, total=None, counts="") for name, _, _ in rows]
+        for task, (_, progress, settled) in zip(self._tasks, rows, strict=True):
+            done = ended(progress)
+            # A case whose trials have all ended still has finals, baselines and revalidation before it.
+            stage = "done" if settled else "selecting" if done and done == progress["enumerated"] else ""
+            counts = f"{progress['rejected']} rejected, {progress['measured']} measured {stage}"
+            self._progress.update(task, completed=done, total=progress["enumerated"] or None, counts=counts)
+            if settled or job["state"] not in ("queued", "running"):
+                self._progress.stop_task(task)
+
+
+class PlainReporter:
+    """Lines for logs: the counts now and then, and a line for each case that is done."""
+
+    def __init__(self, console: Console | None) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._last = self._started - PLAIN_PERIOD_SECONDS
+        self._done: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        return None
+
+    def __call__(self, job: Mapping[str, Any]) -> None:
+        """Print what is new in a state of the job."""
+        if self._console is None:
+            return
+        now = time.monotonic()
+        rows = case_progress(job)
+        for index, (name, progress, settled) in enumerate(rows):
+            if settled and index not in self._done:
+                self._done.add(index)
+                self._line(now, f"{name} done: {progress['measured']} measured, {progress['rejected']} rejected")
+        if now - self._last >= PLAIN_PERIOD_SECONDS and job["state"] in ("queued", "running"):
+            self._last = now
+            total = job["progress"]
+            self._line(
+                now,
+                f"{job['state']}: {total['enumerated']} enumerated, {total['rejected']} rejected, "
+                f"{total['measured']} measured, {total['pending']} pending; {len(self._done)}/{len(rows)} cases done",
+            )
+
+    def _line(self, now: float, text: str) -> None:
+        assert self._console is not None
+        self._console.print(f"[{now - self._started:6.1f} s] {text}", markup=False, soft_wrap=True)

@@ -1,0 +1,177 @@
+"""From command-line words to the body of ``POST /v1/jobs``. The service checks what the words mean."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner_service.cli.errors import BadOptionError, CommandError
+
+Document = dict[str, Any]
+
+
+def read_program(path: Path) -> Document:
+    """The program document in a file."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadOptionError("--program", str(path), f"cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise BadOptionError("--program", str(path), f"is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise BadOptionError("--program", str(path), "is not a JSON object", allowed="a program document")
+    return document
+
+
+def parse_pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
+    """``NAME=VALUE`` words, also several in one word with commas; each name once."""
+    pairs: dict[str, str] = {}
+    for word in words or ():
+        for part in word.split(","):
+            name, equals, value = part.partition("=")
+            if not equals or not name.strip() or not value.strip():
+                raise BadOptionError(option, word, "is not NAME=VALUE", allowed="NAME=VALUE[,NAME=VALUE…]")
+            if name.strip() in pairs:
+                raise BadOptionError(option, word, f"gives {name.strip()!r} twice")
+            pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def parse_number(option: str, word: str) -> int | float:
+    """A finite number; an integer stays one."""
+    try:
+        return int(word)
+    except ValueError:
+        pass
+    try:
+        number = float(word)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadOptionError(option, word, "is not a finite number", allowed="a number, like 1e-5")
+    return number
+
+
+def parse_extent(option: str, word: str, text: str) -> int:
+    """One extent of a shape: an integer. Whether it is large enough or too large, the service says."""
+    try:
+        return int(text)
+    except ValueError:
+        raise BadOptionError(option, word, f"{text!r} is not an integer", allowed="positive integers") from None
+
+
+def parse_shape(word: str, dims: Sequence[str]) -> dict[str, int]:
+    """``1024x4096`` as extents, in the order of ``dims``."""
+    parts = word.lower().replace("×", "x").split("x")
+    if len(parts) != len(dims):
+        raise BadOptionError(
+            "--shape", word, f"has {len(parts)} extents, the kernel has {len(dims)}", allowed="x".join(dims).upper()
+        )
+    return {name: parse_extent("--shape", word, part.strip()) for name, part in zip(dims, parts, strict=True)}
+
+
+def parse_dims(words: Sequence[str] | None, shapes: Sequence[str] | None, names: Sequence[str]) -> list[dict[str, int]]:
+    """The extents of every case, from ``--shape`` and ``--dims`` words. At least one."""
+    cases = [parse_shape(word, names) for word in shapes or ()]
+    for word in words or ():
+        pairs = parse_pairs("--dims", [word])
+        cases.append({name: parse_extent("--dims", word, text) for name, text in pairs.items()})
+    if not cases:
+        raise CommandError(f"give at least one --shape {'x'.join(names).upper()} or --dims {'=…,'.join(names)}=…")
+    return cases
+
+
+def parse_space(words: Sequence[str] | None) -> dict[str, list[Any]]:
+    """``KNOB=A,B`` words; integers and true/false become such, ``KNOB=[…]`` is read as JSON."""
+    space: dict[str, list[Any]] = {}
+    for word in words or ():
+        knob, equals, text = word.partition("=")
+        if not equals or not knob.strip():
+            raise BadOptionError("--space", word, "is not KNOB=VALUES", allowed="KNOB=A,B or KNOB=[JSON]")
+        if knob.strip() in space:
+            raise BadOptionError("--space", word, f"gives {knob.strip()!r} twice")
+        space[knob.strip()] = _knob_values(word, text.strip())
+    return space
+
+
+def _knob_values(word: str, text: str) -> list[Any]:
+    if text.startswith("["):
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise BadOptionError("--space", word, f"is not JSON: {error}") from None
+        return list(values)
+    return [_knob_value(part.strip()) for part in text.split(",")] if text else []
+
+
+def _knob_value(word: str) -> Any:
+    if word in ("true", "false"):
+        return word == "true"
+    try:
+        return int(word)
+    except ValueError:
+        return word
+
+
+def parse_budget(word: str) -> int | None:
+    """``--budget``: an integer, or ``none`` for unlimited."""
+    if word.lower() in ("none", "null", "unlimited"):
+        return None
+    try:
+        return int(word)
+    except ValueError:
+        raise BadOptionError("--budget", word, "is not an integer", allowed="an integer ≥ 0, or none") from None
+
+
+def build_cases(
+    *,
+    kernel: str | None,
+    program: Path | None,
+    shapes: Sequence[str] | None,
+    dims: Sequence[str] | None,
+    params: Sequence[str] | None,
+    dtypes: Sequence[str] | None,
+    kernel_document: Callable[[str], Mapping[str, Any]],
+) -> list[Document]:
+    """The ``cases`` of a request. ``kernel_document(name)`` is asked for the order of a built-in kernel's dims."""
+    if (kernel is None) == (program is None):
+        raise CommandError("name one kernel, or give one --program FILE")
+    if kernel is not None:
+        what: Document = {"kernel": kernel}
+        names = list(kernel_document(kernel)["dims"])
+    else:
+        assert program is not None
+        document = read_program(program)
+        what = {"program": document}
+        listed = document.get("dims")
+        names = [str(name) for name in listed] if isinstance(listed, list) else []
+    if params:
+        what["params"] = {n: parse_number("--param", t) for n, t in parse_pairs("--param", params).items()}
+    if dtypes:
+        what["dtypes"] = dict(parse_pairs("--dtype", dtypes))
+    return [{**what, "dims": extents} for extents in parse_dims(dims, shapes, names)]
+
+
+def build_request(
+    *,
+    cases: Sequence[Mapping[str, Any]],
+    device: str,
+    space: Sequence[str] | None,
+    budget: str | None,
+    baselines: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+) -> Document:
+    """The body of ``POST /v1/jobs``; what was not said is left out, so that the service's defaults hold."""
+    body: Document = {"cases": [dict(case) for case in cases], "device": device}
+    if space:
+        body["space"] = parse_space(space)
+    if budget is not None:
+        body["private_budget_scalars"] = parse_budget(budget)
+    if baselines:
+        body["baselines"] = [] if list(baselines) == ["none"] else list(baselines)
+    if labels:
+        body["labels"] = dict(parse_pairs("--label", labels))
+    return body

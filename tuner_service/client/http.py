@@ -1,0 +1,229 @@
+"""One synchronous client of the HTTP API; every answer is the JSON document as the service sent it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from tuner_service.client.errors import ApiProblem, ServiceUnreachable
+
+Document: TypeAlias = dict[str, Any]
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
+TERMINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+REQUEST_TIMEOUT_SECONDS = 60.0
+PLAN_TIMEOUT_SECONDS = 300.0
+PAGE_ITEMS = 500
+
+
+class Client:
+    """Calls one service. Not thread-safe; use as a context manager or call :meth:`close`.
+
+    Methods raise :class:`ApiProblem` when the service refuses and :class:`ServiceUnreachable` when it does not answer.
+    """
+
+    def __init__(self, url: str, *, transport: httpx.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ServiceUnreachable(f"{url!r} is not the address of a service; write it like http://127.0.0.1:8000")
+        self._http = httpx.Client(
+            base_url=self.url,
+            timeout=REQUEST_TIMEOUT_SECONDS,
+            transport=transport,
+            # A proxy meant for the outside must not swallow calls to our own machine.
+            trust_env=parts.hostname not in LOOPBACK_HOSTS,
+            headers={"Accept": "application/json"},
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # Service
+
+    def healthy(self) -> bool:
+        """Whether a service answers at all; never raises."""
+        try:
+            return self._http.get("/healthz", timeout=2.0).status_code == 200
+        except (httpx.HTTPError, OSError):
+            return False
+
+    def ready(self) -> bool:
+        """Whether the service can take jobs; False also while it is starting."""
+        try:
+            return self._http.get("/readyz", timeout=5.0).status_code == 200
+        except (httpx.HTTPError, OSError):
+            return False
+
+    # Kernels and devices
+
+    def kernels(self) -> list[Document]:
+        """Every built-in kernel."""
+        return list(self._document("GET", "/v1/kernels")["items"])
+
+    def kernel(self, name: str) -> Document:
+        """One built-in kernel: params, dims in declared order, dtypes, program."""
+        return self._document("GET", f"/v1/kernels/{_segment(name)}")
+
+    def devices(self) -> list[Document]:
+        """Every attached device, also the unavailable ones with their reason."""
+        return list(self._document("GET", "/v1/devices")["items"])
+
+    def probing(self) -> bool:
+        """Whether the service is still looking for devices: the list may yet grow."""
+        return bool(self._document("GET", "/v1/devices").get("probing", False))
+
+    def device(self, device_id: str) -> Document:
+        """One attached device, by id."""
+        return self._document("GET", f"/v1/devices/{_segment(device_id)}")
+
+    # Plans and jobs
+
+    def plan(self, request: Mapping[str, Any]) -> Document:
+        """Dry run of a job request: ``items`` are all its trials, ``planned`` or ``rejected``; measures nothing."""
+        first: Document = {}
+        items: list[Any] = []
+        cursor: str | None = None
+        while True:
+            params: dict[str, Any] = {"limit": PAGE_ITEMS}
+            if cursor is not None:
+                params["cursor"] = cursor
+            page = self._document("POST", "/v1/plans", json=request, params=params, timeout=PLAN_TIMEOUT_SECONDS)
+            first = first or page
+            items += page["items"]
+            cursor = page.get("next")
+            if not cursor:
+                return {**first, "items": items, "next": None}
+
+    def submit(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> Document:
+        """Start a tuning job; the answer is the job."""
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else {}
+        return self._document("POST", "/v1/jobs", json=request, headers=headers)
+
+    def jobs(self, *, limit: int | None = None, **filters: str) -> list[Document]:
+        """Jobs, newest first; filters: state, kernel, device, label."""
+        return list(self._pages("/v1/jobs", filters, limit=limit))
+
+    def job(self, job_id: str) -> Document:
+        """One job with progress, best so far and, per case, its results."""
+        return self._document("GET", f"/v1/jobs/{_segment(job_id)}")
+
+    def cancel(self, job_id: str) -> Document:
+        """Stop a job: queued work is withdrawn, running children are killed."""
+        return self._document("POST", f"/v1/jobs/{_segment(job_id)}/cancel")
+
+    def wait(
+        self,
+        job_id: str,
+        on_progress: Callable[[Document], None] | None = None,
+        *,
+        poll_seconds: float = 1.0,
+        patience_seconds: float = 60.0,
+    ) -> Document:
+        """Wait until the job has ended; the answer is the job.
+
+        ``on_progress`` gets every state seen. A service that goes away is waited for ``patience_seconds``: jobs
+        survive its restart.
+        """
+        gone_since: float | None = None
+        while True:
+            try:
+                job = self.job(job_id)
+            except ServiceUnreachable:
+                now = time.monotonic()
+                gone_since = now if gone_since is None else gone_since
+                if now - gone_since >= patience_seconds:
+                    raise
+            else:
+                gone_since = None
+                if on_progress is not None:
+                    on_progress(job)
+                if job["state"] in TERMINAL_STATES:
+                    return job
+            time.sleep(poll_seconds)
+
+    # Trials and winners
+
+    def trials(self, job_id: str, *, limit: int | None = None, **query: Any) -> Iterator[Document]:
+        """Trials of a job, all pages; query: outcome, stage, reason, kernel, width, input, is_default, sort."""
+        return self._pages(f"/v1/jobs/{_segment(job_id)}/trials", query, limit=limit)
+
+    def trial(self, trial_id: str) -> Document:
+        """One trial: plan, code facts, raw samples, checks, or its rejection."""
+        return self._document("GET", f"/v1/trials/{_segment(trial_id)}")
+
+    def source(self, trial_id: str) -> Document:
+        """What is needed to rebuild a trial by hand: TileLang text, C text, header, build command."""
+        return self._document("GET", f"/v1/trials/{_segment(trial_id)}/source")
+
+    def winner(
+        self,
+        *,
+        kernel: str,
+        dims: Mapping[str, int],
+        dtypes: Mapping[str, str] | None = None,
+        params: Mapping[str, float | int] | None = None,
+        device: str | None = None,
+        toolchain: str | None = None,
+    ) -> Document:
+        """Exact lookup of a frozen winner; a miss is an :class:`ApiProblem` 404 with ``reason`` and ``misses``."""
+        query = {"kernel": kernel, "dims": _pairs(dims)}
+        for name, pairs in (("dtypes", dtypes), ("params", params)):
+            if pairs:
+                query[name] = _pairs(pairs)
+        if device is not None:
+            query["device"] = device
+        if toolchain is not None:
+            query["toolchain"] = toolchain
+        return self._document("GET", "/v1/winners", params=query)
+
+    # Transport
+
+    def _pages(self, path: str, query: Mapping[str, Any] | None = None, *, limit: int | None = None) -> Iterator[Any]:
+        left = limit
+        params: dict[str, Any] = dict(query or {})
+        while left is None or left > 0:
+            params["limit"] = PAGE_ITEMS if left is None else min(left, PAGE_ITEMS)
+            page = self._document("GET", path, params=params)
+            items: Sequence[Any] = page["items"]
+            yield from items if left is None else items[:left]
+            left = None if left is None else left - len(items)
+            if not page.get("next"):
+                return
+            params["cursor"] = page["next"]
+
+    def _document(self, method: str, path: str, **options: Any) -> Document:
+        try:
+            response = self._http.request(method, path, **options)
+        except (httpx.HTTPError, OSError) as error:
+            raise ServiceUnreachable(f"no answer from {self.url}: {error}") from error
+        try:
+            document = response.json()
+        except ValueError:
+            document = None
+        if response.is_error:
+            if isinstance(document, dict) and "title" in document:
+                raise ApiProblem({"status": response.status_code, **document})
+            raise ServiceUnreachable(f"{self.url} answered {response.status_code} without a problem document")
+        if not isinstance(document, dict):
+            raise ServiceUnreachable(f"{self.url} did not answer {path} with JSON; is it a tuner?")
+        return document
+
+
+def _segment(identifier: str) -> str:
+    return quote(identifier, safe="")
+
+
+def _pairs(pairs: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}:{value}" for name, value in pairs.items())
