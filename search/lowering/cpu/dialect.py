@@ -1,0 +1,86 @@
+"""TileLang text → C text. Imports TileLang on first use: only the lowering child may call this module."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from search.lowering.contract import Argument
+from search.lowering.cpu import names
+from search.lowering.cpu.emit import PASS_CONFIG, SYMBOL
+
+HEADER_INCLUDE = '#include "tuner.h"\n'
+_SIGNATURE = re.compile(rf"^int32_t {SYMBOL}_kernel\(([^)]*)\) \{{", re.M)
+_MARK = re.compile(r"TUNER_(SIMD|UNROLL)\((\d*)\);")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """Canonical C of one kernel: its own function named ``kernel``, without the header."""
+
+    c_text: str
+    arguments: tuple[Argument, ...]
+
+    def renamed(self, symbol: str) -> str:
+        """The function under another name, for a batch."""
+        return self.c_text.replace(f"int32_t {SYMBOL}(", f"int32_t {symbol}(", 1)
+
+
+def lower_text(tilelang_text: str) -> Kernel:
+    """Run an emitted module and lower its ``kernel``. Raises whatever TileLang raises."""
+    from tilelang import tvm
+    from tilelang.engine import lower
+
+    target = tvm.target.Target("c")
+    with tvm.transform.PassContext(opt_level=3, config=PASS_CONFIG), target:
+        return canonical(lower(_execute(tilelang_text)[SYMBOL], target=target).kernel_source)
+
+
+def _execute(text: str) -> Mapping[str, Any]:
+    """The module's globals. TileLang reads the function's source again, so the text is registered under a name."""
+    name = f"<tuner {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    module: dict[str, Any] = {"__name__": "tuner_emitted"}
+    try:
+        exec(compile(text, name, "exec"), module)  # noqa: S102 - our own text, every identifier generated or checked
+    finally:
+        linecache.cache.pop(name, None)
+    return module
+
+
+def canonical(source: str) -> Kernel:
+    """TileLang's C with our header, restrict, one symbol, and marks turned into pragmas."""
+    match = _SIGNATURE.search(source)
+    if match is None:
+        raise ValueError("TileLang's C text has no kernel function of the expected form")
+    arguments, parameters = [], []
+    for parameter in match.group(1).split(","):
+        kind, name = parameter.strip().rsplit(" ", 1)
+        tensor = kind.endswith("*")
+        arguments.append(Argument(name=names.plain(name), kind="tensor" if tensor else "dim"))
+        parameters.append(f"{kind}{' __restrict__' if tensor else ''} {name}")
+    body = source[match.end() :].rstrip() + "\n"
+    if "tuner_stream(" in body:
+        body = re.sub(r"  return 0;\n\}\n\Z", "  tuner_stream_fence();\n  return 0;\n}\n", body)
+    head = f"int32_t {SYMBOL}({', '.join(parameters)}) {{"
+    return Kernel(c_text=head + _pragmas(body), arguments=tuple(arguments))
+
+
+def _pragmas(body: str) -> str:
+    """Marks become pragmas where a loop follows; TileLang may have removed a loop of one trip."""
+    lines = body.split("\n")
+    out: list[str] = []
+    for at, line in enumerate(lines):
+        mark = _MARK.fullmatch(line.strip())
+        if mark is None:
+            out.append(line)
+            continue
+        following = next((text.strip() for text in lines[at + 1 :] if not _MARK.fullmatch(text.strip())), "")
+        if following.startswith("for ("):
+            pragma = "omp simd" if mark.group(1) == "SIMD" else f"GCC unroll {mark.group(2)}"
+            out.append(f"#pragma {pragma}")
+    return "\n".join(out)

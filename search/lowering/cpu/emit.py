@@ -1,0 +1,166 @@
+"""Schedule → TileLang text. Pure: imports no TileLang; equal schedules give equal text."""
+
+from __future__ import annotations
+
+import json
+
+from search.lowering.contract import Emitted
+from search.lowering.cpu import names
+from search.lowering.cpu.expressions import IDENTITIES, Scope, Unsupported, Value
+from search.lowering.cpu.geometry import Geometry, geometry_of
+from search.lowering.cpu.preamble import helper_source
+from search.lowering.cpu.rows import RowSteps
+from search.lowering.cpu.tensors import Layout, layout_of
+from search.lowering.cpu.text import Text
+from search.lowering.cpu.traversal import Traversal
+from search.planning.schedule import DistributedLoop, GlobalStore, Schedule
+
+SYMBOL = "kernel"
+PASS_CONFIG = {"tl.disable_safe_memory_legalize": True, "tirx.disable_vectorize": True}
+"""Our subscripts are proven or clamped, so TileLang's own guards would only cost; gcc vectorises better than it."""
+
+_IMPORTS = """import struct
+from math import inf
+
+import tilelang
+import tilelang.cpu.language as T
+
+F32 = "float32"
+I32 = "int32"
+"""
+
+_MAIN = '''
+
+if __name__ == "__main__":
+    from tilelang import tvm
+    from tilelang.engine import lower
+
+    target = tvm.target.Target("c")
+    with tvm.transform.PassContext(opt_level=3, config={config}), target:
+        print(lower(kernel, target=target).kernel_source)
+'''
+
+
+def emit(schedule: Schedule) -> Emitted:
+    """The schedule as one Python module that defines ``kernel`` and prints its C text when run.
+
+    Raises Unsupported for what this target cannot express.
+    """
+    return Emitted(tilelang_text=_Module(schedule).source(), symbol=SYMBOL)
+
+
+class _Module:
+    """One emission: collects the body first, because the preamble depends on what the body calls."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        case = schedule.case
+        self.schedule, self.case = schedule, case
+        self.geometry: Geometry = geometry_of(schedule)
+        self.rows = names.dim(case.program.row_axis.dim)
+        self.layouts: dict[str, Layout] = {t.name: layout_of(case, t) for t in case.program.tensors}
+        self.used: set[str] = set()
+        for tensor, layout in self.layouts.items():
+            if layout.dtype != "float32":
+                raise Unsupported(f"tensor {tensor} of dtype {layout.dtype}")
+
+    def source(self) -> str:
+        """The whole module."""
+        body = self._body()
+        case, candidate = self.case, self.schedule.candidate
+        columns = {d: n for d, n in sorted(case.dims.items()) if d != case.program.row_axis.dim}
+        shape = ", ".join(f"{names.checked(d)}={int(n)}" for d, n in columns.items())
+        head = Text()
+        head.line(f'"""{names.checked(case.kernel)} with {shape or "no columns"}; any number of rows.')
+        head.line("")
+        head.line(f"Candidate: {json.dumps(candidate.document(), sort_keys=True)}")
+        head.line("Functions called tuner_* and the marks TUNER_* belong to the header tuner.h beside this file.")
+        head.line('"""')
+        head.line("")
+        helpers = "".join(f"\n\n{helper_source(name)}\n" for name in sorted(self.used))
+        return head.source() + _IMPORTS + helpers + body + _MAIN.format(config=PASS_CONFIG)
+
+    def _body(self) -> str:
+        text = Text()
+        text.line("")
+        text.line("")
+        text.line(f'{self.rows} = T.dynamic("{self.rows}")')
+        text.line("")
+        text.line("")
+        text.line("@T.prim_func")
+        arguments = (f"{names.tensor(n)}: T.Tensor({layout.shape(self.rows)}, F32)" for n, layout in self.layouts.items())
+        with text.block(f"def {SYMBOL}({', '.join(arguments)}):"):
+            grid = f"T.ceildiv({self.rows}, {self.geometry.slots})" if self.geometry.slots > 1 else self.rows
+            with text.block(f"with T.Kernel({grid}) as bx:"):
+                self._storage(text)
+                self._steps(text)
+        return text.source()
+
+    def _storage(self, text: Text) -> None:
+        """Everything a packet holds: partials, row scalars, private tiles, packets to stream."""
+        geometry, schedule = self.geometry, self.schedule
+        for state in schedule.reducers:
+            shape = f"({geometry.row_block * geometry.partials}, {geometry.width})"
+            text.line(f"{names.partials(state.name)} = T.alloc_local({shape}, {_constant(state.dtype)})")
+        for name, dtype in schedule.scalar_dtypes:
+            text.line(f"{names.scalar(name)} = T.alloc_local(({geometry.slots},), {_constant(dtype)})")
+        for tile in schedule.private_tiles:
+            passes = -(-tile.extent // geometry.chunk)
+            shape = f"({geometry.row_block}, {passes * geometry.width * geometry.vector})"
+            text.line(f"{names.tile(tile.name)} = T.alloc_local({shape}, {_constant(tile.dtype)})")
+        for tensor in self._streamed():
+            text.line(f"{names.stream(tensor)} = T.alloc_local(({geometry.chunk},), F32)")
+        if geometry.slots > 1:
+            text.line(f"row = T.alloc_local(({geometry.slots},), I32)")
+            with text.block(f"for g in T.serial({geometry.slots}):"):
+                text.line(f"row[g] = T.min(bx * {geometry.slots} + g, {self.rows} - 1)")
+
+    def _streamed(self) -> list[str]:
+        out = []
+        for step in self.schedule.steps:
+            for op in step.ops if isinstance(step, DistributedLoop) else ():
+                if isinstance(op, GlobalStore) and op.streaming and op.tensor not in out:
+                    out.append(op.tensor)
+        return out
+
+    def _steps(self, text: Text) -> None:
+        scope = Scope(names=self._names(), coordinates={self.case.program.row_axis.name: self.geometry.row}, used=self.used)
+        reducers = {state.name: state for state in self.schedule.reducers}
+        missing = [s.name for s in reducers.values() if (s.op, s.dtype) not in IDENTITIES]
+        if missing:
+            raise Unsupported(f"reducer dtypes of {', '.join(missing)}")
+        steps = RowSteps(text=text, geometry=self.geometry, scope=scope, layouts=self.layouts, reducers=reducers, rows=self.rows)
+        extents = {axis.name: self.case.extent(axis.name) for axis in self.case.program.axes}
+        for step in self.schedule.steps:
+            if not isinstance(step, DistributedLoop):
+                steps.write(step)
+                continue
+            traversal = Traversal(
+                text=text,
+                geometry=self.geometry,
+                loop=step,
+                scope=scope,
+                layouts=self.layouts,
+                extents=extents,
+                reducers=reducers,
+                rows=self.rows,
+            )
+            traversal.write()
+
+    def _names(self) -> dict[str, Value]:
+        """Params and dims as constants (the row dim as the argument), row scalars as their slot."""
+        case, out = self.case, {}
+        constants = Scope(names={}, coordinates={}, used=self.used)
+        for name, value in case.params.items():
+            whole = isinstance(value, int)
+            out[name] = Value(text=str(int(value)), dtype="int32") if whole else constants.constant(float(value))
+        for name in case.program.dims:
+            row_dim = name == case.program.row_axis.dim
+            out[name] = Value(text=self.rows if row_dim else str(int(case.dims[name])), dtype="int32")
+        for name, dtype in self.schedule.scalar_dtypes:
+            out[name] = Value(text=f"{names.scalar(name)}[{self.geometry.slot}]", dtype=dtype)
+        return out
+
+
+def _constant(dtype: str) -> str:
+    """The text's constant for a storage dtype (conditions are held as int32)."""
+    return {"float32": "F32", "int32": "I32", "bool": "I32"}[dtype]

@@ -1,0 +1,119 @@
+"""How one packet of W lanes is laid over rows and columns (the CPU mapping), as numbers and as index text.
+
+G = row_block · W/L rows per packet; row slot = r · S + s with S = W/L. In a distributed loop over N elements, element
+e belongs to lane (e // V) % L and is reached in pass e // (L·V); what is left over is the tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from search.planning.schedule import Schedule
+from search.space.candidate import CpuMapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Geometry:
+    """The numbers of a candidate that shape its loops."""
+
+    width: int
+    lanes: int
+    rows_across: int
+    """S: rows that share the packet's lanes."""
+    row_block: int
+    vector: int
+    unroll: int
+    partials: int
+    simd_main: bool
+    simd_rest: bool
+
+    @property
+    def slots(self) -> int:
+        """G: rows that one packet works on."""
+        return self.row_block * self.rows_across
+
+    @property
+    def chunk(self) -> int:
+        """Elements of one row that one pass covers: L·V."""
+        return self.lanes * self.vector
+
+    @property
+    def slot(self) -> str:
+        """Text of the current row slot."""
+        if self.slots == 1:
+            return "0"
+        if self.rows_across == 1:
+            return "r"
+        return "s" if self.row_block == 1 else f"r * {self.rows_across} + s"
+
+    @property
+    def row(self) -> str:
+        """Text of the current row's index, clamped into the tensor for the slots that hang over the last row."""
+        return "bx" if self.slots == 1 else f"row[{self.slot}]"
+
+    def live(self, rows: str) -> str | None:
+        """Head of the guard around stores (None: every slot has a row)."""
+        return None if self.slots == 1 else f"if bx * {self.slots} + {self.slot} < {rows}:"
+
+    @property
+    def block_loop(self) -> str | None:
+        """Head of the loop over the rows that are interleaved."""
+        return f"for r in T.unroll({self.row_block}, explicit=True):" if self.row_block > 1 else None
+
+    @property
+    def across_loop(self) -> str | None:
+        """Head of the loop over the rows that share the lanes."""
+        return f"for s in T.serial({self.rows_across}):" if self.rows_across > 1 else None
+
+    def accumulator(self, partial: str, lane: str) -> str:
+        """Index text of a partial: ``[row_block · partials, width]``."""
+        first = join(product("r" if self.row_block > 1 else "0", self.partials), partial)
+        second = join(product("s" if self.rows_across > 1 else "0", self.lanes), lane)
+        return f"{first}, {second}"
+
+    def private(self, pass_: str, offset: str) -> str:
+        """Index text of private storage: packets of S·L·V scalars, one per pass, so that lanes are contiguous."""
+        packet = product(pass_, self.rows_across * self.chunk)
+        within = join(product("s" if self.rows_across > 1 else "0", self.chunk), offset)
+        return f"{'r' if self.row_block > 1 else '0'}, {join(packet, within)}"
+
+
+def geometry_of(schedule: Schedule) -> Geometry:
+    """The geometry that a schedule's candidate asks for."""
+    candidate = schedule.candidate
+    mapping = candidate.mapping
+    assert isinstance(mapping, CpuMapping)
+    return Geometry(
+        width=candidate.width,
+        lanes=mapping.local_lanes,
+        rows_across=candidate.width // mapping.local_lanes,
+        row_block=mapping.row_block,
+        vector=candidate.vector,
+        unroll=candidate.unroll,
+        partials=candidate.partials,
+        simd_main=mapping.simd_scope in ("main", "all"),
+        simd_rest=mapping.simd_scope == "all",
+    )
+
+
+def product(text: str, factor: int) -> str:
+    """``text * factor`` with the trivial cases folded, so that the source reads well."""
+    if text == "0" or factor == 0:
+        return "0"
+    if factor == 1:
+        return text
+    if text.isdigit():
+        return str(int(text) * factor)
+    return f"({text}) * {factor}" if " + " in text or " - " in text else f"{text} * {factor}"
+
+
+def join(*terms: str) -> str:
+    """The sum of index terms, constants gathered at the end."""
+    constant = sum(int(term) for term in terms if term.lstrip("-").isdigit())
+    names = [term for term in terms if not term.lstrip("-").isdigit()]
+    if not names:
+        return str(constant)
+    text = " + ".join(names)
+    if constant:
+        text += f" + {constant}" if constant > 0 else f" - {-constant}"
+    return text

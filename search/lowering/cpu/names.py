@@ -1,0 +1,58 @@
+"""Identifiers of the emitted text. Each kind of thing has its own prefix, so no two kinds can ever collide.
+
+A program's names are validated again here, although the verifier has seen them: this is the last gate before text
+that will be executed. The prefix keeps them away from the keywords of Python and C and from TileLang's own names.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,95}\Z")
+
+
+def checked(name: str) -> str:
+    """The same name; ValueError unless it is a plain ASCII identifier."""
+    if not _LEGAL.match(name):
+        raise ValueError(f"not an identifier: {name[:80]!r}")
+    return name
+
+
+def tensor(name: str) -> str:
+    """A tensor argument (global memory)."""
+    return f"g_{checked(name)}"
+
+
+def dim(name: str) -> str:
+    """A dim that is an argument."""
+    return f"d_{checked(name)}"
+
+
+def tile(name: str) -> str:
+    """A private tile."""
+    return f"p_{checked(name)}"
+
+
+def scalar(name: str) -> str:
+    """A row scalar (one slot per row of the packet)."""
+    return f"s_{checked(name)}"
+
+
+def partials(reducer: str) -> str:
+    """A reducer's accumulators."""
+    return f"a_{checked(reducer)}"
+
+
+def value(name: str) -> str:
+    """A value of one element, inside one traversal."""
+    return f"v_{checked(name)}"
+
+
+def stream(tensor_name: str) -> str:
+    """The packet that waits to be streamed to a tensor."""
+    return f"b_{checked(tensor_name)}"
+
+
+def plain(name: str) -> str:
+    """The program's name of an argument, from its emitted one."""
+    return name[2:]

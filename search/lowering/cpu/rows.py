@@ -1,0 +1,144 @@
+"""The steps of a schedule that belong to a row, not to its elements: epochs, collectives, row scalars, row stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from search.lowering.cpu import names
+from search.lowering.cpu.expressions import IDENTITIES, Scope, Value
+from search.lowering.cpu.geometry import Geometry, join
+from search.lowering.cpu.tensors import Layout
+from search.lowering.cpu.text import Text
+from search.lowering.cpu.traversal import accumulated
+from search.planning.schedule import (
+    Accumulate,
+    Collective,
+    DistributedLoop,
+    OpenReducer,
+    ReducerState,
+    RowCompute,
+    RowLoad,
+    RowStore,
+    RowUpdate,
+    Step,
+)
+
+
+class RowSteps:
+    """Writes row steps into a text."""
+
+    def __init__(
+        self,
+        *,
+        text: Text,
+        geometry: Geometry,
+        scope: Scope,
+        layouts: Mapping[str, Layout],
+        reducers: Mapping[str, ReducerState],
+        rows: str,
+    ) -> None:
+        self.text, self.geometry, self.scope = text, geometry, scope
+        self.layouts, self.reducers, self.rows = layouts, reducers, rows
+
+    def write(self, step: Step) -> None:
+        """One step that is not a distributed loop."""
+        match step:
+            case OpenReducer():
+                self._open(self.reducers[step.reducer])
+            case RowUpdate():
+                self._update(step)
+            case Collective():
+                self._collective(step)
+            case RowLoad():
+                with self._each_row():
+                    index = self.layouts[step.tensor].index(step.index, self.scope, self.geometry.row, ())
+                    self._assign(step.into, f"{names.tensor(step.tensor)}[{index}]")
+            case RowCompute():
+                with self._each_row():
+                    self._assign(step.into, self.scope.render_as(step.value, step.dtype).text)
+            case RowStore():
+                layout = self.layouts[step.tensor]
+                with self._each_row(), self.text.block(self.geometry.live(self.rows)):
+                    index = layout.index(layout.natural, self.scope, self.geometry.row, ())
+                    value = self.scope.render_as(step.value, layout.dtype)
+                    self.text.line(f"{names.tensor(step.tensor)}[{index}] = {value.text}")
+            case DistributedLoop():
+                raise TypeError("a distributed loop is written by Traversal")
+
+    @contextmanager
+    def _each_row(self) -> Iterator[None]:
+        with self.text.block(self.geometry.block_loop):
+            self._mark(self.geometry.across_loop)
+            with self.text.block(self.geometry.across_loop):
+                yield
+
+    def _assign(self, scalar: str, value: str) -> None:
+        self.text.line(f"{names.scalar(scalar)}[{self.geometry.slot}] = {value}")
+
+    def _mark(self, loop: str | None) -> None:
+        if loop is not None and self.geometry.simd_rest:
+            self.scope.used.add("simd")
+            self.text.line("simd()")
+
+    def _open(self, state: ReducerState) -> None:
+        """Every partial := identity, rows of ``width`` at a time."""
+        identity = IDENTITIES[state.op, state.dtype]
+        if identity.startswith("f32"):
+            self.scope.used.add("f32")
+        blocks = self.geometry.row_block * self.geometry.partials
+        with self.text.block(f"for b in T.unroll({blocks}, explicit=True):" if blocks > 1 else None):
+            self._mark("lanes")
+            with self.text.block(f"for w in T.serial({self.geometry.width}):"):
+                self.text.line(f"{names.partials(state.name)}[{'b' if blocks > 1 else '0'}, w] = {identity}")
+
+    def _update(self, step: RowUpdate) -> None:
+        """The row contributes once, through lane 0's first partial."""
+        state = self.reducers[step.reducer]
+        with self._each_row():
+            partial = f"{names.partials(state.name)}[{self.geometry.accumulator('0', '0')}]"
+            op = Accumulate(reducer=step.reducer, value=step.value, where=step.where)
+            held = Value(text=partial, dtype=state.dtype)
+            self.text.line(f"{partial} = {accumulated(self.scope, state, held, op).text}")
+
+    def _collective(self, step: Collective) -> None:
+        """A tree over the partials, a tree over the lanes, then the seed once."""
+        geometry, text = self.geometry, self.text
+        held = names.partials(step.reducer)
+        with text.block(geometry.block_loop):
+            for half in halves(geometry.partials):
+                for partial in range(half):
+                    self._mark("lanes")
+                    with text.block(f"for w in T.serial({geometry.width}):"):
+                        first = f"{held}[{self._block(partial)}, w]"
+                        second = f"{held}[{self._block(partial + half)}, w]"
+                        text.line(f"{first} = {self._combined(step, first, second)}")
+            if geometry.lanes == 1:
+                self._mark(geometry.across_loop)
+            with text.block(geometry.across_loop):
+                for half in halves(geometry.lanes):
+                    self._mark("lanes")
+                    with text.block(f"for l in T.serial({half}):"):
+                        first = f"{held}[{geometry.accumulator('0', 'l')}]"
+                        second = f"{held}[{geometry.accumulator('0', join('l', str(half)))}]"
+                        text.line(f"{first} = {self._combined(step, first, second)}")
+                total = Value(text=f"{held}[{geometry.accumulator('0', '0')}]", dtype=step.dtype)
+                if step.seed is not None:
+                    total = self.scope.combine(step.op, self.scope.render_as(step.seed, step.dtype), total)
+                self._assign(step.into, total.text)
+
+    def _block(self, partial: int) -> str:
+        return self.geometry.accumulator(str(partial), "0").split(", ")[0]
+
+    def _combined(self, step: Collective, first: str, second: str) -> str:
+        left, right = Value(text=first, dtype=step.dtype), Value(text=second, dtype=step.dtype)
+        return self.scope.combine(step.op, left, right).text
+
+
+def halves(count: int) -> tuple[int, ...]:
+    """Strides of a tree over a power of two: count/2, count/4, …, 1."""
+    out = []
+    while count > 1:
+        count //= 2
+        out.append(count)
+    return tuple(out)

@@ -1,0 +1,157 @@
+"""The C compiler and TileLang as files on this machine: where they are, whether they work, what exactly they are.
+
+Imports no TileLang: a fingerprint is read from files and package metadata, so the service process can ask for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from search.errors import ToolchainUnavailable
+
+HEADER = Path(__file__).with_name("tuner.h")
+_X86_FLAGS = ("-mprefer-vector-width=512", "-fcf-protection=none")
+COMPILE_FLAGS: tuple[str, ...] = (
+    "-std=gnu11",
+    "-O3",
+    "-march=native",
+    *(_X86_FLAGS if platform.machine() == "x86_64" else ()),
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fopenmp-simd",
+    "-fPIC",
+    # Distributions switch these on by default; they cost time inside kernels and protect nothing here.
+    "-fno-stack-protector",
+    "-fno-stack-clash-protection",
+    # One section per kernel, and no kernel replaced by a jump to its twin: code is compared section by section.
+    "-ffunction-sections",
+    "-fno-ipa-icf",
+)
+"""Never -ffast-math: it is wrong on NaN and infinite rows, and loading such a library sets flush-to-zero."""
+LINK_FLAGS: tuple[str, ...] = ("-shared", "-s")
+LIBRARIES: tuple[str, ...] = ("-lm",)
+_CHECK_SECONDS = 20.0
+_PROGRAM = '#include "tuner.h"\nint main(void) { return tuner_exp(0.0f) == 1.0f ? 0 : 1; }\n'
+
+
+def compiler() -> str:
+    """Absolute path of the C compiler: ``TUNER_CC`` or ``gcc``. Raises ToolchainUnavailable."""
+    wanted = os.environ.get("TUNER_CC") or "gcc"
+    found = shutil.which(wanted)
+    if found is None:
+        raise ToolchainUnavailable(f"C compiler {wanted!r} not found; install gcc or set TUNER_CC to one")
+    return found
+
+
+def objdump() -> str:
+    """Absolute path of the disassembler (part of binutils, which gcc needs). Raises ToolchainUnavailable."""
+    found = shutil.which("objdump")
+    if found is None:
+        raise ToolchainUnavailable("objdump not found; install binutils")
+    return found
+
+
+def check() -> str | None:
+    """Why this toolchain cannot build kernels, or None: compiles and runs a program of three lines."""
+    if importlib.util.find_spec("tilelang") is None:
+        return "TileLang is not installed; install the extra 'tune'"
+    try:
+        cc = compiler()
+        objdump()
+    except ToolchainUnavailable as error:
+        return str(error)
+    with tempfile.TemporaryDirectory(prefix="tuner-check-") as folder:
+        source, program = Path(folder, "check.c"), Path(folder, "check")
+        source.write_text(_PROGRAM)
+        command = [cc, *COMPILE_FLAGS, "-I", str(HEADER.parent), str(source), "-o", str(program), *LIBRARIES]
+        for step, words in (("compile", command), ("run", [str(program)])):
+            try:
+                done = subprocess.run(words, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False)
+            except (OSError, subprocess.TimeoutExpired) as error:
+                return f"C compiler {cc}: cannot {step} a trivial program: {error}"
+            if done.returncode != 0:
+                return f"C compiler {cc}: cannot {step} a trivial program: {(done.stderr or done.stdout).strip()[-800:]}"
+    return None
+
+
+def fingerprint() -> dict[str, Any]:
+    """Versions and sha256 of everything that shapes the machine code. Raises ToolchainUnavailable."""
+    cc = compiler()
+    version = _output([cc, "--version"]).splitlines()
+    files = {"driver": cc}
+    for program in ("cc1", "as", "ld"):
+        path = shutil.which(_output([cc, f"-print-prog-name={program}"]).strip())
+        if path:
+            files[program] = path
+    return {
+        "compiler": {
+            "version": version[0] if version else "unknown",
+            "sha256": {name: file_sha256(path) for name, path in files.items()},
+        },
+        "tilelang": _tilelang(),
+        "libc": " ".join(platform.libc_ver()),
+        "flags": [*COMPILE_FLAGS, *LINK_FLAGS, *LIBRARIES],
+        "lowering_sha256": lowering_sha256(),
+    }
+
+
+def _tilelang() -> dict[str, Any]:
+    spec = importlib.util.find_spec("tilelang")
+    if spec is None or not spec.submodule_search_locations:
+        raise ToolchainUnavailable("TileLang is not installed; install the extra 'tune'")
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    libraries = sorted((folder / "lib").glob("lib*.so"))
+    record = importlib.metadata.distribution("tilelang").read_text("RECORD") or ""
+    return {
+        "version": importlib.metadata.version("tilelang"),
+        "record_sha256": hashlib.sha256(record.encode()).hexdigest(),
+        "sha256": {path.name: file_sha256(path) for path in libraries if not path.name.startswith("libstub")},
+    }
+
+
+def lowering_sha256() -> str:
+    """sha256 over our own sources that decide what code a schedule becomes."""
+    root = Path(__file__).resolve().parents[2]
+    paths = {
+        *root.glob("lowering/*.py"),
+        *root.glob("lowering/cpu/*.py"),
+        HEADER.resolve(),
+        *root.glob("planning/*.py"),
+        *root.glob("program/*.py"),
+        root / "space" / "uses.py",
+    }
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def file_sha256(path: str | Path) -> str:
+    """sha256 of a file, remembered by (path, size, mtime): the libraries are 100 MB."""
+    resolved = Path(path).resolve()
+    stat = resolved.stat()
+    return _hashed(str(resolved), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _hashed(path: str, size_bytes: int, mtime_ns: int) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ToolchainUnavailable(f"{command[0]} does not answer: {error}") from error
+    return done.stdout

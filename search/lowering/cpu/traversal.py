@@ -1,0 +1,225 @@
+"""One DistributedLoop as text: pass loop, lane loops, per-element ops, tail.
+
+A loop with accumulators and V > 1 keeps each lane's V contiguous scalars in one accumulator; any other loop is free
+to walk the pass's L·V elements in order, which is the same ownership and vectorises best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from search.lowering.cpu import names
+from search.lowering.cpu.expressions import Scope, Value
+from search.lowering.cpu.geometry import Geometry, join, product
+from search.lowering.cpu.tensors import Layout
+from search.lowering.cpu.text import Text
+from search.planning.schedule import (
+    Accumulate,
+    Compute,
+    DistributedLoop,
+    ElementOp,
+    GlobalLoad,
+    GlobalStore,
+    PrivateLoad,
+    PrivateStore,
+    ReducerState,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where in a traversal the text stands: the pass, the partial, the offset inside the pass, the lane."""
+
+    pass_: str
+    partial: str
+    offset: str
+    lane: str
+    main: bool
+
+
+class Traversal:
+    """Writes one loop. ``scope`` knows params, dims and row scalars; ``extents`` the extent of each axis."""
+
+    def __init__(
+        self,
+        *,
+        text: Text,
+        geometry: Geometry,
+        loop: DistributedLoop,
+        scope: Scope,
+        layouts: Mapping[str, Layout],
+        extents: Mapping[str, int],
+        reducers: Mapping[str, ReducerState],
+        rows: str,
+    ) -> None:
+        self.text, self.geometry, self.loop, self.scope = text, geometry, loop, scope
+        self.layouts, self.extents, self.reducers, self.rows = layouts, extents, reducers, rows
+        self.accumulates = any(isinstance(op, Accumulate) for op in loop.ops)
+        self.stores = any(isinstance(op, GlobalStore) for op in loop.ops)
+        self.by_lane = self.accumulates and geometry.vector > 1
+        self.partials = geometry.partials if self.accumulates else 1
+
+    def write(self) -> None:
+        """The whole traversal."""
+        chunk = self.geometry.chunk
+        passes, left = divmod(self.loop.extent, chunk)
+        rounds, rest = divmod(passes, self.partials)
+        if rounds:
+            if self.geometry.unroll > 1:
+                self.scope.used.add("unroll")
+                self.text.line(f"unroll({self.geometry.unroll})")
+            with self.text.block(f"for p in T.serial({rounds}):"):
+                self._passes("p", self.partials)
+        if rest:
+            self._passes(str(rounds), rest)
+        if left:
+            self._tail(passes, left)
+
+    def _passes(self, round_: str, count: int) -> None:
+        """``count`` passes of one round, each into its own partial."""
+        if count == 1:
+            self._packet(join(product(round_, self.partials), "0"), "0")
+            return
+        with self.text.block(f"for k in T.unroll({count}, explicit=True):"):
+            self._packet(join(product(round_, self.partials), "k"), "k")
+
+    def _packet(self, pass_: str, partial: str) -> None:
+        """One full pass."""
+        geometry = self.geometry
+        if self.by_lane:
+            self._lanes(pass_, partial, geometry.lanes, geometry.vector, 0, main=True)
+        else:
+            self._flat(pass_, partial, geometry.chunk, main=True)
+
+    def _tail(self, passes: int, left: int) -> None:
+        """What is left after the full passes: ``left`` elements, fewer than one pass."""
+        pass_, partial = str(passes), str(passes % self.partials)
+        if not self.by_lane:
+            self._flat(pass_, partial, left, main=False)
+            return
+        full, rest = divmod(left, self.geometry.vector)
+        if full:
+            self._lanes(pass_, partial, full, self.geometry.vector, 0, main=False)
+        if rest:
+            self._lanes(pass_, partial, 1, rest, full, main=False)
+
+    def _flat(self, pass_: str, partial: str, count: int, *, main: bool) -> None:
+        """``count`` elements in order; with V = 1 the offset is the lane."""
+        offset = "q" if count > 1 else "0"
+        head = f"for q in T.serial({count}):" if count > 1 else None
+        place = Place(pass_=pass_, partial=partial, offset=offset, lane=offset, main=main)
+        self._nest(head, None, place)
+
+    def _lanes(self, pass_: str, partial: str, lanes: int, scalars: int, first: int, *, main: bool) -> None:
+        """``lanes`` lanes from ``first`` on, each with ``scalars`` contiguous scalars."""
+        lane = join("l", str(first)) if lanes > 1 else str(first)
+        scalar = "v" if scalars > 1 else "0"
+        offset = join(product(lane, self.geometry.vector), scalar)
+        place = Place(pass_=pass_, partial=partial, offset=offset, lane=lane, main=main)
+        self._nest(
+            f"for l in T.serial({lanes}):" if lanes > 1 else None,
+            f"for v in T.unroll({scalars}, explicit=True):" if scalars > 1 else None,
+            place,
+        )
+
+    def _nest(self, lane_loop: str | None, scalar_loop: str | None, place: Place) -> None:
+        """Row loops, guard, lane loops, then the ops. The guard stands outside the lanes whenever that is possible."""
+        geometry, text = self.geometry, self.text
+        guard = geometry.live(self.rows) if self.stores else None
+        outside = geometry.across_loop is None or lane_loop is not None
+        marks_across = lane_loop is None and geometry.across_loop is not None
+        streams = [op for op in self.loop.ops if isinstance(op, GlobalStore) and op.streaming] if place.main else []
+        with text.block(geometry.block_loop):
+            if marks_across:
+                self._mark(place)
+            with text.block(geometry.across_loop), text.block(guard if outside else None):
+                if lane_loop is not None:
+                    self._mark(place)
+                with text.block(lane_loop), text.block(scalar_loop):
+                    self._ops(place, None if outside else guard, streamed=bool(streams))
+                for op in streams:
+                    self._stream(op, place)
+
+    def _mark(self, place: Place) -> None:
+        if self.geometry.simd_main if place.main else self.geometry.simd_rest:
+            self.scope.used.add("simd")
+            self.text.line("simd()")
+
+    def _stream(self, op: GlobalStore, place: Place) -> None:
+        """The packet of one pass, written around the caches."""
+        self.scope.used.add("stream")
+        base = product(place.pass_, self.geometry.chunk)
+        target = self.layouts[op.tensor].flat(self.geometry.row, base)
+        self.text.line(
+            f"stream(T.address_of({names.tensor(op.tensor)}[{target}]), "
+            f"T.address_of({names.stream(op.tensor)}[0]), {self.geometry.chunk})"
+        )
+
+    def _ops(self, place: Place, guard: str | None, *, streamed: bool) -> None:
+        element = join(product(place.pass_, self.geometry.chunk), place.offset)
+        self.text.line(f"e = {element}")
+        coordinates = dict(self.scope.coordinates)
+        coordinates.update(self._coordinates())
+        values = dict(self.scope.names)
+        scope = Scope(names=values, coordinates=coordinates, used=self.scope.used)
+        for op in self.loop.ops:
+            self._op(op, scope, values, place, guard, streamed=streamed)
+
+    def _coordinates(self) -> dict[str, str]:
+        """Each axis's coordinate from the flattened element ``e``, last axis fastest."""
+        out: dict[str, str] = {}
+        below = 1
+        for axis in reversed(self.loop.axes):
+            extent = self.extents[axis]
+            text = "e" if below == 1 else f"e // {below}"
+            out[axis] = text if axis == self.loop.axes[0] else f"({text}) % {extent}" if below > 1 else f"e % {extent}"
+            below *= extent
+        return out
+
+    def _op(
+        self, op: ElementOp, scope: Scope, values: dict[str, Value], place: Place, guard: str | None, *, streamed: bool
+    ) -> None:
+        text, geometry = self.text, self.geometry
+        match op:
+            case GlobalLoad():
+                index = self.layouts[op.tensor].index(op.index, scope, geometry.row, self.loop.axes)
+                text.line(f"{names.value(op.into)} = {names.tensor(op.tensor)}[{index}]")
+                values[op.into] = Value(text=names.value(op.into), dtype=op.dtype)
+            case PrivateLoad():
+                index = geometry.private(place.pass_, place.offset)
+                text.line(f"{names.value(op.into)} = {names.tile(op.tile)}[{index}]")
+                values[op.into] = Value(text=names.value(op.into), dtype=op.dtype)
+            case Compute():
+                value = scope.bound(scope.render_as(op.value, op.dtype))
+                text.line(f"{names.value(op.into)} = {value.text}")
+                values[op.into] = Value(text=names.value(op.into), dtype=value.dtype)
+            case PrivateStore():
+                index = geometry.private(place.pass_, place.offset)
+                text.line(f"{names.tile(op.tile)}[{index}] = {scope.render(op.value).text}")
+            case GlobalStore():
+                layout = self.layouts[op.tensor]
+                value = scope.render_as(op.value, layout.dtype)
+                if streamed and op.streaming:
+                    text.line(f"{names.stream(op.tensor)}[{place.offset}] = {value.text}")
+                    return
+                index = layout.index(layout.natural, scope, geometry.row, self.loop.axes)
+                with text.block(guard):
+                    text.line(f"{names.tensor(op.tensor)}[{index}] = {value.text}")
+            case Accumulate():
+                self._accumulate(op, scope, geometry.accumulator(place.partial, place.lane))
+
+    def _accumulate(self, op: Accumulate, scope: Scope, index: str) -> None:
+        state = self.reducers[op.reducer]
+        partial = f"{names.partials(op.reducer)}[{index}]"
+        held = Value(text=partial, dtype=state.dtype)
+        self.text.line(f"{partial} = {accumulated(scope, state, held, op).text}")
+
+
+def accumulated(scope: Scope, state: ReducerState, held: Value, op: Accumulate) -> Value:
+    """``held`` combined with an update's value where its condition holds."""
+    value = scope.combine(state.op, held, scope.render_as(op.value, state.dtype))
+    if op.where is None:
+        return value
+    helper = "select" if state.dtype == "float32" else "select_i32"
+    return scope.call(helper, state.dtype, scope.render(op.where), value, held)
