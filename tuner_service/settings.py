@@ -41,7 +41,6 @@ class Settings(BaseSettings):
     max_candidates_per_case: int = Field(20_000, ge=1, le=20_000, description="Most candidates in one case's space.")
     max_dim: int = Field(2**24, ge=1, description="Largest size of one dimension, in elements.")
     max_tensor_bytes: int = Field(2 * 2**30, ge=1, description="Most bytes that all tensors of one case may take.")
-    max_page_items: int = Field(1000, ge=1, description="Most items in one page of a list.")
     compile_slots: int = Field(
         default_factory=lambda: max(1, min(8, (os.cpu_count() or 2) // 2)),
         ge=1,

@@ -1,0 +1,75 @@
+"""What the routes work with: settings, database and the running machinery, put together by the app."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol
+
+from fastapi import Depends, Request
+
+from search.device.spec import DeviceSpec
+from search.lowering.contract import Source
+from tuner_service.api import kinds
+from tuner_service.api.problems import ProblemError
+from tuner_service.db.engine import Database
+from tuner_service.settings import Settings
+
+PROBE_WAIT_SECONDS = 5.0
+"""A submit that comes while devices are being probed waits so long before it answers 503."""
+
+
+class Runtime(Protocol):
+    """What the API needs of the machinery that runs jobs. Every method is thread-safe."""
+
+    @property
+    def devices(self) -> Mapping[str, DeviceSpec]:
+        """Attached devices by id; empty until probed."""
+        ...
+
+    def leases(self) -> Mapping[str, Mapping[str, Any]]:
+        """Device id → the task that holds it now."""
+        ...
+
+    def wait_probed(self, timeout_seconds: float) -> bool:
+        """Wait until every device was looked for; False when the time is over first."""
+        ...
+
+    def wake(self, job_id: str) -> None:
+        """Look at this job soon."""
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """Stop a job: ledger first, then queued work, then running children."""
+        ...
+
+    def load_source(self, source_sha256: str) -> Source | None:
+        """A kernel's source from the artifact store; None when it is not there."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """One service."""
+
+    settings: Settings
+    database: Database
+    runtime: Runtime
+    closing: threading.Event = field(default_factory=threading.Event)
+    """Set when the service stops: open streams end."""
+
+    def probed_devices(self) -> Mapping[str, DeviceSpec]:
+        """The devices, once they are known. Raises a not-ready problem while they are not."""
+        if not self.runtime.wait_probed(PROBE_WAIT_SECONDS):
+            raise ProblemError(kinds.NOT_READY, "devices are still being probed")
+        return self.runtime.devices
+
+
+def _context(request: Request) -> Context:
+    context = request.app.state.context
+    assert isinstance(context, Context)
+    return context
+
+
+ContextOf = Annotated[Context, Depends(_context)]

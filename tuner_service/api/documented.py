@@ -1,0 +1,92 @@
+"""How operations document themselves: their errors, their examples, and the schemas that they refer to by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner_service.api import kinds
+from tuner_service.api.kinds import ProblemKind
+from tuner_service.api.problems import PROBLEM_MEDIA_TYPE
+
+COMMON: tuple[ProblemKind, ...] = (
+    kinds.BAD_HTTP,
+    kinds.CROSS_ORIGIN,
+    kinds.HOST_NOT_ALLOWED,
+    kinds.INTERNAL_ERROR,
+)
+"""What any operation may answer."""
+
+
+def problems(*expected: ProblemKind) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI responses for these kinds and the common ones; kinds of one status stand together."""
+    by_status: dict[int | str, list[ProblemKind]] = {}
+    for kind in (*expected, *COMMON):
+        by_status.setdefault(kind.status, []).append(kind)
+    return {status: _response(rows) for status, rows in by_status.items()}
+
+
+def json_body(schema: str, examples: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """OpenAPI of a request body that is read as raw JSON."""
+    content = {"schema": {"$ref": f"#/components/schemas/{schema}"}, "examples": dict(examples)}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+def _response(rows: list[ProblemKind]) -> dict[str, Any]:
+    examples = {
+        kind.slug: {
+            "summary": kind.title,
+            "value": {
+                "type": kind.type_path,
+                "title": kind.title,
+                "status": kind.status,
+                "detail": kind.meaning.split(". ")[0],
+                "instance": "urn:tuner:req_0123456789abcdef",
+                "errors": [],
+            },
+        }
+        for kind in rows
+    }
+    content = {"schema": {"$ref": "#/components/schemas/Problem"}, "examples": examples}
+    return {"description": "; ".join(kind.title for kind in rows), "content": {PROBLEM_MEDIA_TYPE: content}}
+
+
+_DEMO_SPACE = {
+    "width": [16, 32],
+    "input": ["reload", "cache"],
+    "simd_scope": ["main", "all"],
+    "nontemporal": [False],
+}
+REQUEST_EXAMPLES: dict[str, dict[str, Any]] = {
+    "small": {
+        "summary": "rms_norm at one small shape: eight candidates, done in seconds",
+        "value": {
+            "cases": [{"kernel": "rms_norm", "dims": {"rows": 64, "cols": 256}}],
+            "device": "cpu",
+            "space": _DEMO_SPACE,
+        },
+    },
+    "two kernels": {
+        "summary": "Two kernels, one with a param and dtypes said out loud; some candidates break the budget",
+        "value": {
+            "cases": [
+                {
+                    "kernel": "rms_norm",
+                    "params": {"eps": 1e-6},
+                    "dims": {"rows": 64, "cols": 256},
+                    "dtypes": {"x": "float32"},
+                },
+                {"kernel": "softmax", "dims": {"rows": 23, "cols": 769}},
+            ],
+            "device": "cpu",
+            "space": {**_DEMO_SPACE, "materialize": ["output", "private"]},
+            "private_budget_scalars": 32,
+            "baselines": ["torch_eager"],
+            "labels": {"team": "kernels"},
+        },
+    },
+    "whole default space": {
+        "summary": "softmax over the device's whole default space",
+        "value": {"cases": [{"kernel": "softmax", "dims": {"rows": 64, "cols": 256}}], "device": "cpu"},
+    },
+}

@@ -1,0 +1,104 @@
+"""The OpenAPI document: complete, and with examples that run as they stand against this very service."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from search.program.schema import PROGRAM_SCHEMA
+from tuner_service.api.context import Context
+from tuner_service.api.documented import COMMON
+from tuner_service.api.schemas import REFERENCED
+from tuner_service.db.queries import jobs as job_queries
+from tuner_service.db.queries import trials as trial_queries
+from tuner_service.errors import DatabaseProblem
+
+DESCRIPTION = """
+Enumerates every way to run a kernel in a finite joint space, rejects what breaks the private budget or the rules,
+compiles and measures the rest on an attached device, checks every output against a float64 oracle, and keeps every
+rejected candidate with its reason.
+
+Try it here: **POST /v1/jobs** with the first example, then **GET /v1/jobs/{job_id}** (the examples on this page name
+the newest job; reload it), its **trials** and their **source**, and **GET /v1/winners** once the job has succeeded.
+
+Lists answer `{"items", "next", "total"}`: give `next` as `cursor` to read on. Times are seconds, sizes bytes or
+scalars, timestamps RFC 3339 UTC. Errors are `application/problem+json` (RFC 9457); each `type` is a page under
+[/problems](/problems).
+"""
+TAGS = [
+    {"name": "jobs", "description": "Start, follow and cancel tuning jobs."},
+    {"name": "trials", "description": "The trial history, every rejection included."},
+    {"name": "plans", "description": "Dry runs: what a job would try, and what it would reject."},
+    {"name": "winners", "description": "Exact lookup of winners."},
+    {"name": "kernels", "description": "Built-in kernels."},
+    {"name": "devices", "description": "Attached devices."},
+    {"name": "system", "description": "Health, readiness, and pages about problems."},
+]
+_SCHEMA_PREFIX = "#/components/schemas/{model}"
+
+
+def base_document(app: FastAPI, *, version: str) -> dict[str, Any]:
+    """The document without live examples."""
+    document = get_openapi(
+        title="Tuner", version=version, description=DESCRIPTION.strip(), routes=app.routes, tags=TAGS
+    )
+    _, definitions = models_json_schema([(model, "validation") for model in REFERENCED], ref_template=_SCHEMA_PREFIX)
+    components = document.setdefault("components", {}).setdefault("schemas", {})
+    components.update(definitions["$defs"])
+    components["Program"] = copy.deepcopy(PROGRAM_SCHEMA)
+    components["CaseRequest"]["properties"]["program"] = {
+        "anyOf": [{"$ref": _SCHEMA_PREFIX.format(model="Program")}, {"type": "null"}],
+        "description": "A program document instead of a kernel name.",
+    }
+    for unused in ("HTTPValidationError", "ValidationError"):
+        components.pop(unused, None)
+    for operation in operations(document):
+        # Any operation may answer 422 to unknown query parameters; FastAPI's own form is never sent.
+        missing = [str(kind.status) for kind in COMMON if str(kind.status) not in operation["responses"]]
+        assert not missing, f"{operation['operationId']} does not document {missing}"
+        for parameter in operation.get("parameters", ()):
+            examples = parameter["schema"].get("examples")
+            if examples:
+                parameter["example"] = examples[0]
+    return document
+
+
+def live_document(base: dict[str, Any], context: Context) -> dict[str, Any]:
+    """The document whose ids are those of the newest job, of a trial of it with a source, and of a device."""
+    document = copy.deepcopy(base)
+    found = _live_examples(context)
+    for operation in operations(document):
+        for parameter in operation.get("parameters", ()):
+            if parameter["name"] in found and parameter["in"] == "path":
+                parameter["example"] = found[parameter["name"]]
+                parameter["schema"]["examples"] = [found[parameter["name"]]]
+    return document
+
+
+def operations(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every operation of an OpenAPI document."""
+    methods = ("get", "put", "post", "delete", "patch", "head", "options")
+    return [item[method] for item in document["paths"].values() for method in methods if method in item]
+
+
+def _live_examples(context: Context) -> dict[str, str]:
+    found = {}
+    if context.runtime.devices:
+        found["device_id"] = min(context.runtime.devices)
+    try:
+        with context.database.read() as session:
+            jobs = job_queries.list_jobs(session, limit=1)["items"]
+            if jobs:
+                found["job_id"] = jobs[0]["id"]
+                for outcome in ("measured", None):
+                    trials = trial_queries.list_trials(session, jobs[0]["id"], limit=1, outcome=outcome)["items"]
+                    if trials:
+                        found["trial_id"] = trials[0]["id"]
+                        break
+    except DatabaseProblem:
+        pass  # the page about the API must open even when the database does not
+    return found

@@ -1,0 +1,28 @@
+"""A job or plan body, resolved against this service's devices and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from search.program.limits import DEFAULT_LIMITS
+from tuner_service.api.context import Context
+from tuner_service.jobs.request import Limits, ResolvedRequest, resolve_request
+from tuner_service.settings import Settings
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits that the settings name."""
+    program = replace(DEFAULT_LIMITS, dim_extent=settings.max_dim, tensor_bytes=settings.max_tensor_bytes)
+    return Limits(
+        cases=settings.max_cases_per_job, candidates_per_case=settings.max_candidates_per_case, program=program
+    )
+
+
+def resolve(context: Context, body: Mapping[str, Any]) -> ResolvedRequest:
+    """The request with every default resolved.
+
+    Raises InvalidInput with every fault, or a not-ready problem while devices are still being probed.
+    """
+    return resolve_request(body, devices=context.probed_devices(), limits=limits_of(context.settings))

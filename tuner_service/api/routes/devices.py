@@ -1,0 +1,60 @@
+"""``/v1/devices``: what is attached, and why it cannot be used if it cannot."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import JSONResponse
+
+from tuner_service.api import kinds, schemas
+from tuner_service.api.context import Context, ContextOf
+from tuner_service.api.documented import problems
+from tuner_service.api.pages import Cursor, Limit, page_response, whole
+from tuner_service.api.problems import ProblemError
+from tuner_service.db.queries import devices as device_queries
+
+router = APIRouter(prefix="/v1/devices", tags=["devices"])
+
+
+@router.get(
+    "",
+    summary="List the attached devices",
+    response_model=None,
+    responses={200: {"model": schemas.DevicePage}, **problems(kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE)},
+)
+def list_devices(request: Request, context: ContextOf, limit: Limit = 1000, cursor: Cursor = None) -> JSONResponse:
+    """Each device with its kind, identity, toolchain, availability and what holds it now. While `probing` is true the
+    devices are still being looked for. The list always fits one page."""
+    probing = not context.runtime.wait_probed(0)
+    return page_response(request, whole(_documents(context), probing=probing))
+
+
+@router.get(
+    "/{device_id}",
+    summary="One attached device",
+    response_model=None,
+    responses={
+        200: {"model": schemas.DeviceDocument},
+        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+    },
+)
+def get_device(
+    context: ContextOf, device_id: Annotated[str, Path(description="Id of a device.", examples=["cpu:0123456789ab"])]
+) -> JSONResponse:
+    """What the device is (`identity`, equal for machines that may share winners), what compiles for it (`toolchain`),
+    whether it can be used, and the task that holds it now (`lease`)."""
+    for device in _documents(context):
+        if device["id"] == device_id:
+            return JSONResponse(device)
+    raise ProblemError(kinds.NOT_FOUND, "no device with this id is attached; GET /v1/devices lists them")
+
+
+def _documents(context: Context) -> list[dict[str, Any]]:
+    leases = context.runtime.leases()
+    with context.database.read() as session:
+        seen = {row["id"]: row["heartbeat_at"] for row in device_queries.list_devices(session)}
+    return [
+        {**device.document(), "heartbeat_at": seen.get(device.id), "lease": leases.get(device.id)}
+        for device in sorted(context.runtime.devices.values(), key=lambda device: device.id)
+    ]

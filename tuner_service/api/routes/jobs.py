@@ -1,0 +1,179 @@
+"""``/v1/jobs``: start, list, follow and cancel tuning jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.sse import EventSourceResponse
+
+from search.errors import InvalidInput, Problem
+from tuner_service.api import kinds, schemas
+from tuner_service.api.body import parse_object, read_body
+from tuner_service.api.context import ContextOf
+from tuner_service.api.documented import REQUEST_EXAMPLES, json_body, problems
+from tuner_service.api.pages import DEFAULT_PAGE_ITEMS, Cursor, Limit, page_response
+from tuner_service.api.problems import ProblemError
+from tuner_service.api.requests import resolve
+from tuner_service.api.streams import job_events, nothing_left, parse_last_event_id
+from tuner_service.db.queries import jobs as job_queries
+from tuner_service.jobs.submit import submit
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+JobId = Annotated[str, Path(description="Id of a job.", examples=["job_00000000000000000000000000"])]
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+@router.post(
+    "",
+    summary="Start a tuning job",
+    status_code=202,
+    response_model=None,
+    responses={
+        202: {
+            "model": schemas.JobDocument,
+            "description": "The job was created, or had been created by the same request.",
+            "headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}},
+        },
+        **problems(
+            kinds.BODY_TOO_LARGE,
+            kinds.INVALID_REQUEST,
+            kinds.IDEMPOTENCY_CONFLICT,
+            kinds.NOT_READY,
+            kinds.STORAGE_UNAVAILABLE,
+        ),
+    },
+    openapi_extra=json_body("JobRequest", REQUEST_EXAMPLES),
+)
+def create_job(
+    request: Request,
+    context: ContextOf,
+    raw: Annotated[bytes, Depends(read_body)],
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Up to 255 printable characters. The same key and body again: the same job."),
+    ] = None,
+) -> JSONResponse:
+    """Enumerates every candidate of each case, rejects those that break the budget or the rules, compiles and measures
+    the rest on the device, and chooses winners. Answers at once; follow `Location`, or its `/events`.
+
+    Every value that is left out takes its default, and the answer's `request` says which. A bad request names every
+    wrong field with what is allowed, and creates nothing."""
+    if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
+        problem = Problem(
+            field="/header/Idempotency-Key",
+            value=idempotency_key,
+            message="this is not a usable key",
+            allowed="1 to 255 printable ASCII characters without spaces",
+        )
+        raise InvalidInput([problem])
+    resolved = resolve(context, parse_object(raw))
+    job_id = submit(
+        context.database,
+        resolved,
+        idempotency_key=idempotency_key,
+        body_sha256=hashlib.sha256(raw).hexdigest(),
+    )
+    context.runtime.wake(job_id)
+    with context.database.read() as session:
+        document = job_queries.get_job(session, job_id)
+    return JSONResponse(document, status_code=202, headers={"Location": f"/v1/jobs/{job_id}"})
+
+
+@router.get(
+    "",
+    summary="List jobs, newest first",
+    response_model=None,
+    responses={200: {"model": schemas.JobPage}, **problems(kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE)},
+)
+def list_jobs(
+    request: Request,
+    context: ContextOf,
+    state: Annotated[schemas.State | None, Query(description="Only jobs in this state.")] = None,
+    kernel: Annotated[str | None, Query(description="Only jobs with a case of this kernel.", max_length=128)] = None,
+    device: Annotated[str | None, Query(description="Only jobs on this device: kind or id.", max_length=128)] = None,
+    label: Annotated[
+        str | None,
+        Query(description="Only jobs with this label: `name=value`, or `name`.", max_length=400),
+    ] = None,
+    limit: Limit = DEFAULT_PAGE_ITEMS,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Jobs with their progress and best so far. Filters combine."""
+    with context.database.read() as session:
+        try:
+            page = job_queries.list_jobs(
+                session, state=state, kernel=kernel, device=device, label=label, cursor=cursor, limit=limit
+            )
+        except InvalidInput as error:
+            raise error.under("/query") from None
+    return page_response(request, page)
+
+
+@router.get(
+    "/{job_id}",
+    summary="One job, with progress and results",
+    response_model=None,
+    responses={
+        200: {"model": schemas.JobDocument},
+        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+    },
+)
+def get_job(context: ContextOf, job_id: JobId) -> JSONResponse:
+    """State, resolved request, progress, and per case: winner, reference, default, ties, noise floor, regret and
+    baselines. While the job runs, each case's `winner` is null and `best` is the best so far."""
+    with context.database.read() as session:
+        return JSONResponse(job_queries.get_job(session, job_id))
+
+
+@router.post(
+    "/{job_id}/cancel",
+    summary="Cancel a job",
+    response_model=None,
+    responses={
+        200: {"model": schemas.JobDocument},
+        **problems(kinds.NOT_FOUND, kinds.CONFLICT, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+    },
+)
+def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
+    """Withdraws queued work at once and kills running children; what was measured stays, the rest becomes `not_run`.
+    Cancelling a cancelled job changes nothing; one that has succeeded or failed answers 409."""
+    with context.database.read() as session:
+        state = job_queries.job_row(session, job_id)["state"]
+    if state not in ("succeeded", "failed", "cancelled"):
+        context.runtime.cancel(job_id)
+    with context.database.read() as session:
+        document = job_queries.get_job(session, job_id)
+    if document["state"] in ("succeeded", "failed"):
+        raise ProblemError(kinds.CONFLICT, f"the job has {document['state']}; it can no longer be cancelled")
+    return JSONResponse(document)
+
+
+@router.get(
+    "/{job_id}/events",
+    summary="Follow a job (server-sent events)",
+    response_class=EventSourceResponse,
+    responses={
+        200: {"description": "Events until the job has ended; the last one is `end`."},
+        204: {"description": "The job has ended and there is nothing after `Last-Event-ID`."},
+        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+    },
+)
+def stream_events(
+    context: ContextOf,
+    job_id: JobId,
+    last_event_id: Annotated[
+        str | None, Header(description="Id of the last event that was received; the stream goes on after it.")
+    ] = None,
+) -> Response:
+    """One event per thing that happened to the job, in order; `id` is its sequence number and `data` its JSON.
+    After a lost connection send the last id in `Last-Event-ID` (browsers do) and nothing is lost or repeated."""
+    after = parse_last_event_id(last_event_id)
+    if nothing_left(context, job_id, after):
+        return Response(status_code=204)
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    return EventSourceResponse(job_events(context, job_id, after), headers=headers)

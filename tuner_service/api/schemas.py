@@ -1,0 +1,307 @@
+"""The JSON documents of the API as pydantic models: they document it in OpenAPI, and tests check answers against them.
+
+Bodies are checked by ``jobs.request`` (every fault at once, with allowed values), not by these models. Units are in
+the names; a field may be added, none changes its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Outcome = Literal["pending", "planned", "measured", "rejected", "not_run"]
+
+
+class Document(BaseModel):
+    """A document that may grow fields."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class CaseRequest(BaseModel):
+    """One kernel at one shape. Either ``kernel`` or ``program``."""
+
+    kernel: str | None = Field(None, description="Name of a built-in kernel (`GET /v1/kernels`).")
+    program: dict[str, Any] | None = Field(None, description="A program document instead of a kernel name.")
+    params: dict[str, float] = Field({}, description="Values of the program's params; missing ones take defaults.")
+    dims: dict[str, int] = Field(description="Size of every dim of the program, in elements.")
+    dtypes: dict[str, str] = Field({}, description="Tensor → dtype; missing ones take defaults.")
+
+
+class JobRequest(BaseModel):
+    """What to tune, where, over which space, within which budget. The same body for jobs and plans."""
+
+    cases: list[CaseRequest] = Field(description="At least one.")
+    device: str = Field(description="A device kind (`cpu`) or a device id (`GET /v1/devices`).")
+    space: dict[str, list[Any]] = Field(
+        {}, description="Knob → list of values; a missing knob takes the device's default list (`GET /v1/kernels`)."
+    )
+    private_budget_scalars: int | None = Field(
+        64, description="Most private scalars that one lane may own; null is unlimited."
+    )
+    protocol: str = Field("search", description="How candidates are timed.")
+    baselines: list[str] = Field(["torch_eager"], description="`torch_eager`, `torch_compile`, or none.")
+    labels: dict[str, str] = Field({}, description="Free words to find the job by.")
+
+
+class CaseDocument(Document):
+    """A case with every param, dim and dtype resolved."""
+
+    kernel: str
+    params: dict[str, float]
+    dims: dict[str, int]
+    dtypes: dict[str, str]
+
+
+class Mapping_(Document):
+    """The target's mapping knobs: how a packet of lanes is laid over rows and columns."""
+
+
+class CandidateDocument(Document):
+    """One point of the joint space."""
+
+    width: int = Field(description="Lanes of a packet: SIMD lanes, or GPU threads per row.")
+    vector: int
+    unroll: int
+    partials: int
+    input: str | dict[str, str] = Field(description="`reload` or `cache`, for all inputs or by tensor.")
+    fusion: str
+    materialize: str
+    mapping: Mapping_
+
+
+class PlanDocument(Document):
+    """What the planner knows before any code exists."""
+
+    private_scalars: int = Field(description="Scalars of private tiles owned by the busiest lane.")
+    allocated_scalars: int = Field(description="The same, padded to whole vectors.")
+    score: float | None = Field(description="Cost score; it ranks, it never prunes.")
+    demand: dict[str, Any] = Field(description="Scalar and collective rounds and bytes, per program and per lane.")
+
+
+class TrialDocument(Document):
+    """One candidate of one case and everything that is known about it."""
+
+    id: str
+    job_id: str
+    case: CaseDocument
+    candidate: CandidateDocument
+    in_space: bool = Field(description="False for the untuned default when the space does not hold it.")
+    is_default: bool
+    outcome: Outcome
+    stage: str | None = Field(description="Where it was rejected.")
+    reason: str | None = Field(description="Why, as one stable word.")
+    detail: dict[str, Any] | None = Field(description="The numbers behind the rejection.")
+    same_code_as: str | None = Field(description="The trial whose timing it inherits: their machine code is identical.")
+    overlapped: bool | None = Field(description="Compiling went on while it was timed.")
+    plan: PlanDocument | None
+    code: dict[str, Any] | None = Field(description="Facts read from the machine code.")
+    timing: dict[str, Any] | None = Field(description="Phase → raw samples and median, seconds per call.")
+    checks: dict[str, Any] | None = Field(description="Correctness record against the float64 oracle.")
+    attempt: int
+    worker: str | None
+    created_at: str
+    finished_at: str | None
+
+
+class PlannedDocument(Document):
+    """A candidate of a dry run: planned, or rejected with the numbers."""
+
+    case: CaseDocument
+    candidate: CandidateDocument
+    in_space: bool
+    is_default: bool
+    outcome: Literal["planned", "rejected"]
+    stage: str | None
+    reason: str | None
+    detail: dict[str, Any] | None
+    plan: PlanDocument | None
+
+
+class PlanCaseDocument(Document):
+    """Counts of one case of a dry run, over the candidates of the space."""
+
+    case: CaseDocument
+    enumerated: int
+    rejected: int
+    planned: int
+    reasons: dict[str, int] = Field(description="Rejections by reason.")
+    inert_knobs: list[str]
+
+
+class Progress(Document):
+    """Counts over the candidates of the space; enumerated = rejected + measured + pending + not_run."""
+
+    enumerated: int
+    rejected: int
+    measured: int
+    pending: int
+    not_run: int
+
+
+class JobCaseDocument(Document):
+    """The state or result of one case."""
+
+    kernel: str
+    dims: dict[str, int]
+    dtypes: dict[str, str]
+    winner: TrialDocument | None
+    reference: TrialDocument | None
+    default: TrialDocument | None
+    tie_set: list[str]
+    inert_knobs: list[str]
+    noise_floor: float | None
+    regret: float | None
+    baselines: dict[str, Any]
+
+
+class JobDocument(Document):
+    """A tuning job."""
+
+    id: str
+    state: State
+    request: dict[str, Any] = Field(description="The request with every default resolved.")
+    device: dict[str, Any]
+    progress: Progress
+    cases: list[JobCaseDocument]
+    error: str | None = Field(description="Why the job failed: a fault of the service, never of a candidate.")
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class SourceDocument(Document):
+    """Everything needed to rebuild a trial's kernel by hand."""
+
+    source_sha256: str
+    tilelang_text: str
+    c_text: str
+    header_name: str
+    header_text: str
+    build_command: list[str]
+    files: dict[str, str]
+
+
+class DeviceDocument(Document):
+    """One attached device, or the reason it cannot be used."""
+
+    id: str
+    kind: str
+    name: str
+    identity: dict[str, Any]
+    identity_digest: str
+    toolchain: dict[str, Any]
+    toolchain_fingerprint: str
+    available: bool
+    reason: str | None
+    heartbeat_at: str | None
+
+
+class KernelDocument(Document):
+    """A built-in kernel."""
+
+    name: str
+    summary: str
+    params: dict[str, Any]
+    dims: list[str]
+    program: dict[str, Any]
+
+
+class EntryDocument(Document):
+    """A winner: its key, the complete candidate, plan and code facts, and where the evidence is."""
+
+    schema_version: int
+    key: dict[str, Any]
+    kernel: str
+    params: dict[str, float]
+    candidate: CandidateDocument
+    plan: dict[str, Any]
+    code: dict[str, Any]
+    metric: str
+    protocol: dict[str, Any]
+    median_seconds: float
+    samples_sha256: str
+    tie_set: list[str]
+    job_id: str
+    trial_id: str
+    digest: str
+
+
+class Page(Document):
+    """One page of a list."""
+
+    next: str | None = Field(description="Give it as `cursor` to get the next page; null on the last one.")
+    total: int = Field(description="Items that match, over all pages.")
+
+
+class JobPage(Page):
+    """A page of jobs."""
+
+    items: list[JobDocument]
+
+
+class TrialPage(Page):
+    """A page of trials."""
+
+    items: list[TrialDocument]
+
+
+class KernelPage(Page):
+    """All kernels."""
+
+    items: list[KernelDocument]
+
+
+class DevicePage(Page):
+    """All devices."""
+
+    items: list[DeviceDocument]
+    probing: bool = Field(description="Devices are still being looked for; the list may grow.")
+
+
+class PlanPage(Page):
+    """A page of a dry run."""
+
+    items: list[PlannedDocument]
+    cases: list[PlanCaseDocument]
+
+
+class Readiness(Document):
+    """Whether the service can take jobs."""
+
+    ready: bool
+    database: str
+    devices: str
+
+
+class Health(Document):
+    """The process answers."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class FieldError(BaseModel):
+    """One fault of a request."""
+
+    field: str = Field(description="JSON pointer into the body, `/query/NAME` or `/header/NAME`.")
+    value: Any = Field(description="What stood there (shortened when long).")
+    message: str
+    allowed: Any = Field(description="What is accepted.")
+
+
+class Problem(Document):
+    """RFC 9457 problem details."""
+
+    type: str = Field(description="Address of the page about this kind of problem.")
+    title: str
+    status: int
+    detail: str
+    instance: str = Field(description="The request id, as in the log and in `X-Request-ID`.")
+    errors: list[FieldError]
+
+
+REFERENCED: tuple[type[BaseModel], ...] = (JobRequest, Problem)
+"""Models that operations refer to by name, without FastAPI knowing."""

@@ -1,0 +1,136 @@
+"""Exact lookup among the winners of finished jobs: which query is asked, and which entries there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from catalogs.format import Entry, sha256_hex
+from catalogs.key import ANY_TOOLCHAIN, AnyToolchain, LookupKey
+from catalogs.lookup import Query
+from search.device.spec import DeviceSpec
+from search.errors import InvalidInput, Problem
+from search.measuring.protocol import PROTOCOLS
+from search.program.case import Case
+from search.program.digest import program_digest
+from search.program.resolve import resolve_case
+from tuner_service.api.query import parse_pairs
+
+ANY_WORD = "any"
+_HEX_DIGITS = frozenset("0123456789abcdef")
+
+
+def build_query(
+    *,
+    kernel: str,
+    dims: str,
+    dtypes: str,
+    params: str,
+    device: str | None,
+    toolchain: str | None,
+    devices: Mapping[str, DeviceSpec],
+) -> Query:
+    """The lookup that query parameters ask for. Params and dtypes that are left out take the kernel's defaults.
+
+    ``device``: id, kind, or identity digest; ``toolchain``: fingerprint or ``any``. Left out, each is that of the
+    one attached device. Raises InvalidInput naming the query parameters.
+    """
+    document = {
+        "kernel": kernel,
+        "dims": _numbers(dims, name="dims"),
+        "params": _numbers(params, name="params"),
+        "dtypes": parse_pairs(dtypes, name="dtypes"),
+    }
+    case = resolve_case(document, pointer="/query")
+    identity, fingerprint = _device(device, devices)
+    return Query(
+        kernel=case.kernel,
+        params=dict(case.params),
+        key=lookup_key(case, device=identity, toolchain=""),
+        toolchain=_toolchain(toolchain, fingerprint),
+    )
+
+
+def lookup_key(case: Case, *, device: str, toolchain: str) -> LookupKey:
+    """The key of a case on a device (identity digest) with a toolchain (fingerprint)."""
+    return LookupKey(
+        program_digest=program_digest(case.program, case.params),
+        dims=dict(case.dims),
+        dtypes=dict(case.dtypes),
+        device=device,
+        toolchain=toolchain,
+    )
+
+
+def entry_of(settled: Mapping[str, Any]) -> Entry:
+    """The entry of a settled case (a row of ``db.queries.cases.settled_cases``)."""
+    case = resolve_case({k: v for k, v in settled["case"].items() if v is not None})
+    device, trial = settled["device"], settled["winner"]
+    timing = _selecting_timing(settled)
+    return Entry(
+        key=lookup_key(case, device=device["identity_digest"], toolchain=device["toolchain_fingerprint"]),
+        kernel=case.kernel,
+        params=dict(case.params),
+        candidate=trial["candidate"],
+        plan=trial["plan"],
+        code=trial["code"],
+        protocol=PROTOCOLS[settled["protocol"]].document(),
+        numerics=trial["candidate"].get("numerics", {}),
+        median_seconds=timing["median_seconds"],
+        samples_sha256=sha256_hex(timing["samples_seconds"]),
+        tie_set=tuple(settled["tie_set"]),
+        job_id=settled["job_id"],
+        trial_id=trial["id"],
+    )
+
+
+def _selecting_timing(settled: Mapping[str, Any]) -> Mapping[str, Any]:
+    timing = settled["winner"]["timing"]["device_batch"]
+    assert isinstance(timing, Mapping)
+    return timing
+
+
+def _numbers(text: str, *, name: str) -> dict[str, int | float]:
+    numbers: dict[str, int | float] = {}
+    for key, value in parse_pairs(text, name=name).items():
+        try:
+            numbers[key] = int(value) if value.lstrip("-").isdecimal() and len(value) <= 20 else float(value)
+        except ValueError:
+            numbers[key] = math.nan
+        if not math.isfinite(numbers[key]):
+            problem = Problem(
+                field=f"/query/{name}/{key}", value=value, message="not a number", allowed="a finite number"
+            )
+            raise InvalidInput([problem])
+    return numbers
+
+
+def _device(asked: str | None, devices: Mapping[str, DeviceSpec]) -> tuple[str, str | None]:
+    """Identity digest, and the toolchain fingerprint when the device is attached."""
+    matching = [d for d in devices.values() if asked in (None, d.id, d.kind, d.identity_digest)]
+    if len({d.identity_digest for d in matching}) == 1:
+        return matching[0].identity_digest, matching[0].toolchain_fingerprint
+    if asked is not None and not matching and _is_digest(asked):
+        return asked, None
+    message = "several attached devices match; name one by id" if matching else "no such device is attached"
+    allowed = sorted({d.id for d in devices.values()} | {d.kind for d in devices.values()})
+    raise InvalidInput(
+        [Problem(field="/query/device", value=asked, message=message, allowed=[*allowed, "an identity digest"])]
+    )
+
+
+def _toolchain(asked: str | None, attached: str | None) -> str | AnyToolchain:
+    if asked == ANY_WORD:
+        return ANY_TOOLCHAIN
+    if asked is not None and _is_digest(asked):
+        return asked
+    if asked is None and attached is not None:
+        return attached
+    message = "this is not a toolchain" if asked is not None else "the device is not attached, so name a toolchain"
+    allowed = [*([attached] if attached else []), ANY_WORD, "a fingerprint: 64 hexadecimal digits"]
+    raise InvalidInput([Problem(field="/query/toolchain", value=asked, message=message, allowed=allowed)])
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and set(text) <= _HEX_DIGITS
