@@ -1,0 +1,306 @@
+"""Commands against a service that answers over HTTP: what they print, where, and the status they exit with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner_service.cli.errors import ExitStatus
+from tuner_service.cli.main import run
+
+
+@pytest.fixture(autouse=True)
+def _own_data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("TUNER_URL", raising=False)
+
+
+def page(*items: Any) -> dict[str, Any]:
+    return {"items": list(items), "next": None, "total": len(items)}
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tuner ")
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    names = [
+        "serve",
+        "tune",
+        "plan",
+        "jobs",
+        "trials",
+        "cancel",
+        "devices",
+        "kernels",
+        "lookup",
+        "reproduce",
+        "settings",
+        "demo",
+    ]
+    assert [name for name in names if f"  {name} " not in out] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["tune", "--wide"],
+        ["jobs", "--limit", "0"],
+        ["trials"],
+        ["trials", "job_1", "--id", "trl_1"],
+        ["trials", "job_1", "--export", "there"],
+    ],
+)
+def test_wrong_usage_exits_2_with_a_message_and_no_traceback(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == ExitStatus.BAD_INPUT
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.strip()
+    assert "Traceback" not in captured.err
+
+
+def test_nothing_listening_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["devices", "--url", "http://127.0.0.1:9"]) == ExitStatus.UNREACHABLE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "no service answers at http://127.0.0.1:9" in captured.err
+
+
+def test_a_bad_setting_names_its_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("TUNER_PORT", "many")
+    assert run(["settings"]) == ExitStatus.BAD_INPUT
+    assert "TUNER_PORT = 'many'" in capsys.readouterr().err
+
+
+def test_settings_lists_every_variable_with_value_and_default(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TUNER_PORT", "8123")
+    assert run(["settings", "--json"]) == 0
+    items = {item["variable"]: item for item in json.loads(capsys.readouterr().out)["items"]}
+    assert (items["TUNER_PORT"]["value"], items["TUNER_PORT"]["default"]) == (8123, 8000)
+    assert all(item["description"] for item in items.values())
+    assert run(["settings"]) == 0
+    assert "TUNER_PORT" in capsys.readouterr().out
+
+
+def test_tune_submits_follows_and_prints_the_table(
+    service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answer("POST /v1/jobs", documents.job("queued"), status=202)
+    service.answer("GET /v1/jobs/job_1", documents.job())
+    trials = page(documents.trial(), documents.trial("trl_2"), documents.rejected("trl_3"))
+    service.answer("GET /v1/jobs/job_1/trials", trials)
+    arguments = ["tune", "rms_norm", "--shape", "4x33", "--space", "width=8,32", "--budget", "none", "--label", "a=b"]
+    assert run([*arguments, "--url", service.url]) == 0
+    assert service.bodies("POST /v1/jobs") == [
+        {
+            "cases": [{"kernel": "rms_norm", "dims": {"rows": 4, "cols": 33}}],
+            "device": "cpu",
+            "space": {"width": [8, 32]},
+            "private_budget_scalars": None,
+            "labels": {"a": "b"},
+        }
+    ]
+    captured = capsys.readouterr()
+    for words in ("rms_norm 4×33", "0.30 [0.25, 0.35]", "private_budget", "not a confidence interval"):
+        assert words in captured.out
+    assert "job_1: 3 candidates" in captured.err
+
+
+def test_tune_json_prints_the_job_and_nothing_else(
+    service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answer("POST /v1/jobs", documents.job("queued"), status=202)
+    service.answer("GET /v1/jobs/job_1", documents.job())
+    assert run(["tune", "rms_norm", "--shape", "4x33", "--json", "--url", service.url]) == 0
+    assert json.loads(capsys.readouterr().out) == documents.job()
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+def test_tune_exits_1_when_the_job_did_not_succeed(
+    state: str, service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service.answer("POST /v1/jobs", documents.job("queued"), status=202)
+    service.answer("GET /v1/jobs/job_1", documents.job(state, error="disk full"))
+    assert run(["tune", "rms_norm", "--shape", "4x33", "--json", "--url", service.url]) == ExitStatus.NEGATIVE
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["state"] == state
+    assert f"job job_1 {state}: disk full" in captured.err
+
+
+def test_a_refused_request_exits_2_with_field_value_and_allowed(
+    service: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    errors = [{"field": "/space/wide", "value": [8], "message": "unknown knob", "allowed": ["width", "input"]}]
+    problem = {"title": "Invalid input", "status": 422, "detail": "nothing was created", "errors": errors}
+    service.answer("POST /v1/jobs", problem, status=422)
+    arguments = ["tune", "rms_norm", "--shape", "4x33", "--space", "wide=8", "--json", "--url", service.url]
+    assert run(arguments) == ExitStatus.BAD_INPUT
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "/space/wide = [8]: unknown knob (allowed: width, input)" in captured.err
+
+
+def test_a_fault_of_the_service_is_not_bad_input(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    service.answer("GET /v1/jobs", {"title": "Storage full", "status": 503, "detail": "no space left"}, status=503)
+    assert run(["jobs", "--url", service.url]) == ExitStatus.UNREACHABLE
+    assert "Storage full: no space left" in capsys.readouterr().err
+
+
+def test_no_wait_needs_a_service_that_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "rms_norm", "--shape", "4x33", "--no-wait"]) == ExitStatus.UNREACHABLE
+    assert "tuner serve" in capsys.readouterr().err
+
+
+def test_no_wait_prints_the_id_alone(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    service.answer("POST /v1/jobs", documents.job("queued"), status=202)
+    assert run(["tune", "rms_norm", "--shape", "4x33", "--no-wait", "--url", service.url]) == 0
+    assert capsys.readouterr().out == "job_1\n"
+
+
+def test_a_service_running_on_the_data_dir_is_found(
+    service: Any, documents: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "service.json").write_text(json.dumps({"url": service.url, "pid": 1}))
+    assert run(["devices"]) == 0
+    assert "cpu:0123456789ab" in capsys.readouterr().out
+
+
+def test_plan_counts_rejections_by_reason(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = {**documents.trial(), "outcome": "planned"}
+    default = {**planned, "in_space": False, "is_default": True}
+    items = [planned, documents.rejected("x"), documents.rejected("y"), default]
+    service.answer("POST /v1/plans", {**page(*items), "cases": [{"inert_knobs": ["materialize"]}]})
+    assert run(["plan", "rms_norm", "--shape", "4x33", "--all", "--url", service.url]) == 0
+    out = capsys.readouterr().out
+    summary = next(line for line in out.splitlines() if line.endswith("materialize"))
+    assert summary.split()[2:5] == ["3", "1", "2"]
+    assert any(line.split() == ["constraints", "private_budget", "2"] for line in out.splitlines())
+    assert "private_scalars=129, budget=64" in out
+    assert "the default, not in the space" in out
+
+
+def test_jobs_and_one_job(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    service.answer("GET /v1/jobs", page(documents.job(), documents.job("running", id="job_2")))
+    service.answer("GET /v1/jobs/job_1", documents.job())
+    service.answer("GET /v1/jobs/job_1/trials", page(documents.trial()))
+    assert run(["jobs", "--state", "running", "--label", "team=kernels", "--url", service.url]) == 0
+    out = capsys.readouterr().out
+    assert "job_1" in out
+    assert "job_2" in out
+    assert service.asked[-1][2] == {"state": "running", "label": "team=kernels", "limit": "500"}
+    assert run(["jobs", "job_1", "--url", service.url]) == 0
+    assert "0.30 [0.25, 0.35]" in capsys.readouterr().out
+
+
+def test_an_unknown_job_exits_2(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "job_9", "--url", service.url]) == ExitStatus.BAD_INPUT
+    assert "no /v1/jobs/job_9" in capsys.readouterr().err
+
+
+def test_trials_are_listed_with_outcome_and_reason(
+    service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twin = documents.trial("trl_5", same_code_as="trl_1")
+    service.answer("GET /v1/jobs/job_1/trials", page(documents.trial(), documents.rejected("trl_4"), twin))
+    arguments = ["trials", "job_1", "--outcome", "rejected", "--sort=-width", "--limit", "3", "--url", service.url]
+    assert run(arguments) == 0
+    assert service.asked[-1][2] == {"outcome": "rejected", "sort": "-width", "limit": "3"}
+    out = capsys.readouterr().out
+    assert "rejected: constraints/private_budget" in out
+    assert "same code as trl_1" in out
+
+
+def test_one_trial_is_shown_and_exported(
+    service: Any, documents: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {
+        "tilelang_text": "import tilelang\n",
+        "c_text": "int main;\n",
+        "header_name": "tuner.h",
+        "header_text": "#pragma once\n",
+        "build_command": ["gcc", "-O3", "kernel.c", "-o", "kernel.so"],
+        "files": {},
+    }
+    service.answer("GET /v1/trials/trl_1", documents.trial())
+    service.answer("GET /v1/trials/trl_1/source", source)
+    folder = tmp_path / "out" / "trial"
+    assert run(["trials", "--id", "trl_1", "--export", str(folder), "--url", service.url]) == 0
+    assert {path.name: path.read_text() for path in folder.iterdir() if path.name != "trial.json"} == {
+        "kernel_tilelang.py": "import tilelang\n",
+        "kernel.c": "int main;\n",
+        "tuner.h": "#pragma once\n",
+        "build.sh": "#!/bin/sh\nset -e\ngcc -O3 kernel.c -o kernel.so\n",
+    }
+    assert json.loads((folder / "trial.json").read_text()) == documents.trial()
+    captured = capsys.readouterr()
+    assert "a" * 64 in captured.out
+    assert f"wrote {folder / 'build.sh'}" in captured.err
+
+
+def test_an_export_never_leaves_its_folder(
+    service: Any, documents: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = {
+        "tilelang_text": "",
+        "c_text": "",
+        "header_name": "../tuner.h",
+        "header_text": "",
+        "build_command": ["gcc", "kernel.c"],
+    }
+    service.answer("GET /v1/trials/trl_1", documents.trial())
+    service.answer("GET /v1/trials/trl_1/source", source)
+    arguments = ["trials", "--id", "trl_1", "--export", str(tmp_path / "out"), "--url", service.url]
+    assert run(arguments) == ExitStatus.NEGATIVE
+    assert not (tmp_path / "tuner.h").exists()
+    assert "'../tuner.h'" in capsys.readouterr().err
+
+
+def test_cancel(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    service.answer("POST /v1/jobs/job_1/cancel", documents.job("cancelled"))
+    assert run(["cancel", "job_1", "--url", service.url]) == 0
+    assert capsys.readouterr().out == "job_1 cancelled: 2 measured, 1 rejected\n"
+
+
+def test_a_hit_is_exact_in_the_devices_own_toolchain(
+    service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = {
+        "candidate": documents.candidate(),
+        "median_seconds": 3e-6,
+        "trial_id": "trl_1",
+        "job_id": "job_1",
+        "code": {"source_sha256": "a" * 64, "artifact_sha256": "b" * 64},
+    }
+    service.answer("GET /v1/winners", entry)
+    assert run(["lookup", "rms_norm", "--shape", "4x33", "--param", "eps=1e-6", "--url", service.url]) == 0
+    assert "W32 reload private simd:all  median 3 µs" in capsys.readouterr().out
+    asked = {"kernel": "rms_norm", "dims": "rows:4,cols:33", "params": "eps:1e-06", "device": "cpu"}
+    assert service.asked[-1][2] == {**asked, "toolchain": "2" * 64}
+    assert run(["lookup", "rms_norm", "--shape", "4x33", "--toolchain", "any", "--url", service.url]) == 0
+    assert service.asked[-1][2]["toolchain"] == "any"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_miss_is_explained_and_exits_1(as_json: bool, service: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    misses = [{"entry": "e" * 64, "differs": {"dims.rows": [4, 512]}}]
+    problem = {"title": "No winner", "status": 404, "reason": "differs in dims.rows", "misses": misses}
+    service.answer("GET /v1/winners", problem, status=404)
+    arguments = ["lookup", "rms_norm", "--shape", "4x33", "--url", service.url]
+    assert run([*arguments, "--json"] if as_json else arguments) == ExitStatus.NEGATIVE
+    captured = capsys.readouterr()
+    assert "dims.rows asked 4, there 512" in captured.err
+    assert (json.loads(captured.out) == problem) if as_json else (captured.out == "")
+
+
+def test_an_unknown_kernel_is_not_a_miss(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lookup", "nonsense", "--shape", "4x33", "--url", service.url]) == ExitStatus.BAD_INPUT
+    assert "/v1/kernels/nonsense" in capsys.readouterr().err

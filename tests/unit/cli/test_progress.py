@@ -1,0 +1,68 @@
+"""Progress: plain lines are sparse and complete, bars follow the counts, and Ctrl-C cancels the job."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import httpx
+import pytest
+from rich.console import Console
+
+from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.follow import follow
+from tuner_service.cli.progress import BarReporter, PlainReporter
+from tuner_service.client import Client
+
+
+def job(*settled: bool, state: str = "running") -> dict[str, Any]:
+    counts = {"enumerated": 24, "rejected": 4, "measured": 20, "pending": 0, "not_run": 0}
+    cases = [
+        {"kernel": "softmax", "dims": {"rows": index, "cols": 7}, "progress": counts, "settled": done}
+        for index, done in enumerate(settled)
+    ]
+    return {"id": "job_1", "state": state, "cases": cases, "progress": counts}
+
+
+def test_plain_lines_come_once_per_case_and_now_and_then() -> None:
+    out = io.StringIO()
+    with PlainReporter(Console(file=out, width=200)) as report:
+        for _ in range(50):
+            report(job(False, False))
+        report(job(True, False))
+        report(job(True, False))
+        report(job(True, True, state="succeeded"))
+    lines = [line.split("] ")[1] for line in out.getvalue().splitlines()]
+    assert lines == [
+        "running: 24 enumerated, 4 rejected, 20 measured, 0 pending; 0/2 cases done",
+        "softmax 0×7 done: 20 measured, 4 rejected",
+        "softmax 1×7 done: 20 measured, 4 rejected",
+    ]
+
+
+def test_bars_show_each_case_with_its_counts() -> None:
+    out = io.StringIO()
+    with BarReporter(Console(file=out, width=160, force_terminal=True)) as report:
+        report(job(False, True))
+    text = out.getvalue()
+    assert "softmax 0×7" in text
+    assert "softmax 1×7" in text
+    assert "24/24" in text
+    assert "4 rejected, 20 measured selecting" in text
+    assert "4 rejected, 20 measured done" in text
+
+
+def test_ctrl_c_cancels_the_job_in_order() -> None:
+    asked: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.path}")
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return httpx.Response(200, json=job(True, state="cancelled"))
+
+    client = Client("http://127.0.0.1:1", transport=httpx.MockTransport(handler))
+    with client, pytest.raises(CommandError) as raised:
+        follow(client, "job_1", quiet=True)
+    assert raised.value.status == ExitStatus.INTERRUPTED
+    assert asked == ["GET /v1/jobs/job_1", "POST /v1/jobs/job_1/cancel", "GET /v1/jobs/job_1"]
