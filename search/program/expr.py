@@ -56,6 +56,9 @@ from search.program.walk import affine, children, natural
 
 __all__ = ["Scope", "format_expression", "parse_expression", "program_scope"]
 
+_CONSTANT = ""
+"""Stands for the constant part among the names of a subscript."""
+
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r\n]+)"
     r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_.]))"
@@ -287,37 +290,39 @@ class _Parser:
 
     def subscript(self) -> Affine:
         start = self.token
-        terms: dict[str, int] = {}
         expr = self.expression(0)
         _check_size(expr, self.limits)
-        constant = self.linear(expr, 1, terms, start)
-        if any(abs(factor) > INT32_MAX for factor in (constant, *terms.values())):
+        sums = self.linear(expr, start)
+        if any(abs(factor) > INT32_MAX for factor in sums.values()):
             raise self.refusal(start, "a factor of the subscript does not fit in int32")
-        return affine(terms, constant)
+        constant = sums.pop(_CONSTANT, 0)
+        return affine(sums, constant)
 
-    def linear(self, expr: Expr, factor: int, terms: dict[str, int], start: _Token) -> int:
-        """Adds ``factor * expr`` to ``terms``; returns its constant part."""
+    def linear(self, expr: Expr, start: _Token) -> dict[str, int]:
+        """Name to factor, the constant under ``_CONSTANT``."""
         match expr:
             case Const(value=value) if type(value) is int:
-                return factor * value
+                return {_CONSTANT: value}
             case Name(name=name) if name in (*self.scope.axes, *self.scope.dims, *self.scope.params):
-                terms[name] = terms.get(name, 0) + factor
-                return 0
+                return {name: 1}
             case Unary(op="-"):
-                return self.linear(expr.operand, -factor, terms, start)
+                return {name: -factor for name, factor in self.linear(expr.operand, start).items()}
             case Binary(op="+" | "-"):
-                left = self.linear(expr.left, factor, terms, start)
-                return left + self.linear(expr.right, factor if expr.op == "+" else -factor, terms, start)
-            case Binary(op="*", left=Const(value=value), right=other) if type(value) is int:
-                return self.linear(other, factor * value, terms, start)
-            case Binary(op="*", left=other, right=Const(value=value)) if type(value) is int:
-                return self.linear(other, factor * value, terms, start)
+                sign = 1 if expr.op == "+" else -1
+                sums = self.linear(expr.left, start)
+                for name, factor in self.linear(expr.right, start).items():
+                    sums[name] = sums.get(name, 0) + sign * factor
+                return sums
+            case Binary(op="*"):
+                left, right = self.linear(expr.left, start), self.linear(expr.right, start)
+                if left.keys() <= {_CONSTANT}:
+                    left, right = right, left
+                if right.keys() <= {_CONSTANT}:
+                    return {name: factor * right.get(_CONSTANT, 0) for name, factor in left.items()}
             case _:
-                raise self.refusal(
-                    start,
-                    "a subscript is a sum of axes, dims and integer params, each times an integer constant",
-                    [*self.scope.axes, *self.scope.dims, *self.scope.params],
-                )
+                pass
+        message = "a subscript is a sum of axes, dims and integer params, each times an integer constant"
+        raise self.refusal(start, message, [*self.scope.axes, *self.scope.dims, *self.scope.params])
 
 
 def _check_size(expr: Expr, limits: Limits) -> None:

@@ -11,7 +11,8 @@ class Limits:
 
     expression_chars: int = 4_000
     expression_depth: int = 64
-    """Levels of the expression tree. A sum of n terms is n levels deep, so this bounds recursion everywhere."""
+    """Levels of the expression tree (a sum of n terms is n levels deep), and of nesting while it is read.
+    Bounds recursion everywhere."""
     expression_nodes: int = 500
     statements: int = 64
     loop_depth: int = 4
