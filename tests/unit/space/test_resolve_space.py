@@ -1,0 +1,188 @@
+"""A caller's space: what is taken, what is refused and how."""
+
+from dataclasses import replace
+
+import pytest
+
+from search.errors import InvalidInput
+from search.space.resolve import resolve_space
+
+
+def refused(document, case, target="cpu", pointer="/space"):
+    with pytest.raises(InvalidInput) as caught:
+        resolve_space(document, case, target, pointer=pointer)
+    return caught.value.problems
+
+
+@pytest.fixture
+def softmax(kernel_case):
+    return kernel_case("softmax", 64, 256)
+
+
+def test_missing_knobs_take_the_default_lists(softmax):
+    space = resolve_space({"width": [16]}, softmax, "cpu")
+    assert space.document()["width"] == [16]
+    assert space.document()["simd_scope"] == ["none", "main", "all"]
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({"widht": [8]}, "/space/widht"),
+        ({"a/b~c": [8]}, "/space/a~1b~0c"),
+        ({"width": []}, "/space/width"),
+        ({"width": 8}, "/space/width"),
+        ({"width": None}, "/space/width"),
+        ({"width": "8"}, "/space/width"),
+        ({"width": {"8": 8}}, "/space/width"),
+        ({"width": [8, 16, 8]}, "/space/width/2"),
+        ({"width": [8, 12]}, "/space/width/1"),
+        ({"width": [2048]}, "/space/width/0"),
+        ({"width": [0]}, "/space/width/0"),
+        ({"width": [-8]}, "/space/width/0"),
+        ({"width": [True]}, "/space/width/0"),
+        ({"width": [8.0]}, "/space/width/0"),
+        ({"width": [10**400]}, "/space/width/0"),
+        ({"width": [float("nan")]}, "/space/width/0"),
+        ({"width": [[8]]}, "/space/width/0"),
+        ({"input": ["reload", "both"]}, "/space/input/1"),
+        ({"input": [{"x": "keep"}]}, "/space/input/0/x"),
+        ({"input": [{"x": ["cache"]}]}, "/space/input/0/x"),
+        ({"input": [{"q": "cache"}]}, "/space/input/0/q"),
+        ({"input": [{"y": "cache"}]}, "/space/input/0/y"),
+        ({"input": [{"x": "cache"}, {"x": "cache"}]}, "/space/input/1"),
+        ({"fusion": [True]}, "/space/fusion/0"),
+        ({"unroll": [17]}, "/space/unroll/0"),
+        ({"vector": [3]}, "/space/vector/0"),
+        ({"local_lanes": ["all"]}, "/space/local_lanes/0"),
+        ({"local_lanes": [3]}, "/space/local_lanes/0"),
+        ({"nontemporal": [0]}, "/space/nontemporal/0"),
+        ({"rows_per_block": [1]}, "/space/rows_per_block"),
+    ],
+)
+def test_bad_spaces_name_field_value_and_what_is_allowed(document, field, softmax):
+    (problem,) = refused(document, softmax)
+    assert problem.field == field
+    assert problem.message
+    assert problem.allowed
+
+
+def test_a_knob_of_another_target_lists_this_targets(softmax):
+    (problem,) = refused({"rows_per_block": [1]}, softmax)
+    assert "cuda" in problem.message
+    assert "local_lanes" in problem.allowed
+    assert "rows_per_block" not in problem.allowed
+    (problem,) = refused({"local_lanes": [1]}, softmax, "cuda")
+    assert "rows_per_block" in problem.allowed
+
+
+def test_everything_wrong_is_reported_at_once(softmax):
+    problems = refused({"width": [7, "x"], "colour": [1], "vector": []}, softmax, pointer="/cases/0/space")
+    assert sorted(p.field for p in problems) == [
+        "/cases/0/space/colour",
+        "/cases/0/space/vector",
+        "/cases/0/space/width/0",
+        "/cases/0/space/width/1",
+    ]
+
+
+def test_endless_lists_do_not_give_endless_errors(softmax):
+    assert len(refused({"width": list(range(3, 100_000, 2))}, softmax)) == 20
+
+
+@pytest.mark.parametrize("document", [None, [], "width", 3])
+def test_a_space_is_an_object(document, softmax):
+    (problem,) = refused(document, softmax)
+    assert problem.field == "/space"
+
+
+def test_too_many_candidates_are_counted_before_any_is_made(softmax):
+    document = {
+        "width": [2**n for n in range(11)],
+        "unroll": list(range(1, 17)),
+        "vector": [1, 2, 4, 8, 16],
+        "partials": [1, 2, 4, 8],
+        "row_block": [1, 2, 4],
+    }
+    (problem,) = refused(document, softmax)
+    size = 11 * 16 * 5 * 4 * 3 * 2 * 2 * 3 * 2
+    assert (problem.field, problem.value) == ("/space", size)
+    assert str(size) in problem.message
+    assert "20000" in problem.allowed
+
+
+class TestInert:
+    def test_no_tile(self, kernel_case):
+        space = resolve_space({"materialize": ["output", "recompute"]}, kernel_case("rms_norm"), "cpu")
+        assert space.inert_knobs == ("materialize",)
+        assert space.lists["materialize"] == ("private",)
+
+    def test_nothing_read_twice(self, program_case):
+        case = program_case({"store": {"tensor": "y", "over": ["col"], "value": "x * x"}})
+        space = resolve_space({"fusion": ["separate", "fused"]}, case, "cpu")
+        assert space.inert_knobs == ("input", "fusion", "materialize", "partials")
+        assert {c.input for c in space.candidates()} == {"reload"}
+        assert {c.fusion for c in space.candidates()} == {"separate"}
+
+    def test_a_map_may_cache_what_is_read_once(self, program_case):
+        case = program_case({"store": {"tensor": "y", "over": ["col"], "value": "x * r"}})
+        space = resolve_space({"input": ["cache", {"x": "cache"}]}, case, "cpu")
+        assert {"input", "fusion"}.isdisjoint(space.inert_knobs)
+        assert space.lists["input"] == ("reload", (("x", "cache"),))
+
+    def test_no_distributed_statement_or_store(self, program_case):
+        case = program_case({"store": {"tensor": "s", "over": [], "value": "bias * 2"}})
+        space = resolve_space({"vector": [4], "nontemporal": [True]}, case, "cpu")
+        assert space.inert_knobs == (
+            "input",
+            "fusion",
+            "materialize",
+            "vector",
+            "unroll",
+            "partials",
+            "nontemporal",
+        )
+        assert {(c.vector, c.mapping.nontemporal) for c in space.candidates()} == {(1, False)}
+
+    def test_all_of_them_matter_to_softmax(self, softmax):
+        assert resolve_space({}, softmax, "cpu").inert_knobs == ()
+
+    def test_fused_with_reload_only_is_not_inert(self, softmax):
+        space = resolve_space({"input": ["reload"], "fusion": ["separate", "fused"]}, softmax, "cpu")
+        assert {c.fusion for c in space.candidates()} == {"separate", "fused"}
+
+
+class TestInputMaps:
+    def test_a_map_that_says_what_a_word_says_is_that_word(self, softmax):
+        space = resolve_space({"input": [{"x": "cache"}, "cache", {"x": "reload"}]}, softmax, "cpu")
+        assert space.lists["input"] == ("reload", "cache")
+
+    def test_part_of_the_inputs(self, program_case):
+        case = program_case(
+            {"reduce": {"into": "t", "op": "sum", "over": ["col"], "value": "x * r"}},
+            {"store": {"tensor": "y", "over": ["col"], "value": "x * r / t"}},
+        )
+        space = resolve_space({"input": [{"r": "cache"}, "cache", "reload", {"x": "cache"}]}, case, "cpu")
+        assert space.lists["input"] == (
+            "reload",
+            "cache",
+            (("r", "cache"), ("x", "reload")),
+            (("r", "reload"), ("x", "cache")),
+        )
+        assert space.document()["input"][2] == {"r": "cache", "x": "reload"}
+
+    def test_an_input_with_a_fixed_column_cannot_be_cached(self, program_case):
+        case = program_case(
+            {"reduce": {"into": "t", "op": "sum", "over": ["col"], "value": "x - x[0]"}},
+            {"store": {"tensor": "y", "over": ["col"], "value": "x / t"}},
+        )
+        assert "input" in resolve_space({}, case, "cpu").inert_knobs
+        (problem,) = refused({"input": [{"x": "cache"}]}, case)
+        assert (problem.field, problem.allowed) == ("/space/input/0/x", [])
+
+
+def test_sixteen_bit_elements_have_wider_vectors(softmax):
+    half = replace(softmax, dtypes={"x": "float16", "y": "float16"})
+    assert resolve_space({}, softmax, "cuda").lists["vector"] == (1, 4)
+    assert resolve_space({}, half, "cuda").lists["vector"] == (1, 8)
+    assert resolve_space({}, half, "cpu").lists["vector"] == (1,)
