@@ -77,11 +77,11 @@ class _Reader:
 
     # --- shapes of JSON
 
-    def mapping(self, value: Any, field: str, what: str) -> dict[str, Any]:
+    def mapping(self, value: Any, field: str, what: str) -> dict[str, Any] | None:
         if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
             return dict(value)
         self.report.add(field, value, f"{what} is an object", "an object with text keys")
-        return {}
+        return None
 
     def items(self, value: Any, field: str, limit: int) -> list[Any]:
         if not isinstance(value, list | tuple):
@@ -122,6 +122,8 @@ class _Reader:
 
     def program(self, document: Any) -> Program:
         found = self.mapping(document, "", "a program")
+        if found is None:
+            raise InvalidInput(self.report.problems)
         required = tuple(key for key, needed in DOCUMENT_KEYS.items() if needed)
         self.keys(found, "", required, tuple(key for key, needed in DOCUMENT_KEYS.items() if not needed))
         name = self.text(found.get("name", ""), "/name")
@@ -136,7 +138,7 @@ class _Reader:
 
     def params(self, value: Any) -> tuple[Param, ...]:
         found = self.mapping(value, "/params", "params")
-        if not self.few(len(found), self.limits.params, "/params"):
+        if found is None or not self.few(len(found), self.limits.params, "/params"):
             return ()
         params = []
         for name, default in found.items():
@@ -148,13 +150,13 @@ class _Reader:
 
     def axes(self, value: Any) -> tuple[Axis, ...]:
         found = self.mapping(value, "/axes", "axes")
-        if not self.few(len(found), self.limits.axes, "/axes"):
+        if found is None or not self.few(len(found), self.limits.axes, "/axes"):
             return ()
         axes = []
         for name, entry in found.items():
             field = child("/axes", name)
             axis = self.mapping(entry, field, "an axis")
-            if self.keys(axis, field, ("dim", "kind"), ()):
+            if axis is not None and self.keys(axis, field, ("dim", "kind"), ()):
                 kind = axis["kind"]
                 if kind not in ("row", "column"):
                     self.report.add(field + "/kind", kind, "unknown kind of axis", ["row", "column"])
@@ -164,14 +166,14 @@ class _Reader:
 
     def tensors(self, value: Any) -> tuple[Tensor, ...]:
         found = self.mapping(value, "/tensors", "tensors")
-        if not self.few(len(found), self.limits.tensors, "/tensors"):
+        if found is None or not self.few(len(found), self.limits.tensors, "/tensors"):
             return ()
         tensors = []
         for name, entry in found.items():
             field = child("/tensors", name)
             tensor = self.mapping(entry, field, "a tensor")
             optional = tuple(key for key, needed in TENSOR_KEYS.items() if not needed)
-            if not self.keys(tensor, field, ("axes", "role"), optional):
+            if tensor is None or not self.keys(tensor, field, ("axes", "role"), optional):
                 continue
             role = tensor["role"]
             if role not in ("input", "output"):
@@ -203,11 +205,9 @@ class _Reader:
 
     def statement(self, value: Any, field: str, depth: int) -> Statement | None:
         entry = self.mapping(value, field, "a statement")
-        if not entry:
-            if value == {}:
-                self.report.add(field, {}, "a statement is an object with one key: what it does", list(STATEMENTS))
+        if entry is None:
             return None
-        kind = next(iter(entry))
+        kind = next(iter(entry), "")
         if len(entry) != 1 or kind not in STATEMENTS:
             message = "a statement is an object with one key: what it does"
             self.report.add(field, list(entry)[:_PROBLEM_KEYS], message, list(STATEMENTS))
@@ -215,6 +215,8 @@ class _Reader:
         here = child(field, kind)
         fields = STATEMENTS[kind]
         found = self.mapping(entry[kind], here, f"a {kind}")
+        if found is None:
+            return None
         required = tuple(name for name, (_, needed) in fields.items() if needed)
         optional = tuple(name for name, (_, needed) in fields.items() if not needed)
         complete = self.keys(found, here, required, optional)
