@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -119,7 +120,7 @@ def _listen(stream: IO[str], found: list[str], heard: threading.Event) -> None:
     heard.set()
 
 
-def _die_with(parent_pid: int) -> object:
+def _die_with(parent_pid: int) -> Callable[[], None]:
     """What the child does before exec: ask Linux for SIGTERM when we die, and go at once if we already have."""
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from search.errors import InvalidInput
 from tuner_service.cli.commands import (
     cancel,
     demo,
@@ -26,6 +27,7 @@ from tuner_service.cli.commands import (
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.output import say
 from tuner_service.client import ApiProblem, ServiceUnreachable
+from tuner_service.client.errors import field_text
 
 app = typer.Typer(
     name="tuner",
@@ -91,6 +93,10 @@ def run(arguments: list[str]) -> int:
     except ServiceUnreachable as error:
         say(f"error: {error}")
         return ExitStatus.UNREACHABLE
+    except InvalidInput as error:
+        for wrong in error.problems:
+            say(f"error: {field_text(wrong.document())}")
+        return ExitStatus.BAD_INPUT
     except ValidationError as error:
         for problem in error.errors():
             name = "_".join(str(part) for part in problem["loc"])

@@ -38,11 +38,8 @@ def reporter(*, quiet: bool = False) -> Reporter:
 
 
 def case_progress(job: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, int], bool]]:
-    """Per case: its name, its counts, and whether its result is there. One line for the job if cases have no counts."""
-    cases = job["cases"]
-    if all(case.get("progress") for case in cases):
-        return [(case_words(case), case["progress"], bool(case.get("settled"))) for case in cases]
-    return [(f"job {job['id']}", job["progress"], job["state"] == "succeeded")]
+    """Per case: its name, its counts, and whether its result is there."""
+    return [(case_words(case), case["progress"], case["state"] == "settled") for case in job["cases"]]
 
 
 def ended(progress: Mapping[str, int]) -> int:

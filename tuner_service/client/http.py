@@ -18,6 +18,8 @@ TERMINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 REQUEST_TIMEOUT_SECONDS = 60.0
 PLAN_TIMEOUT_SECONDS = 300.0
 PAGE_ITEMS = 500
+PLAN_PAGE_ITEMS = 20_000
+"""Each page of a plan is planned anew by the service, so few large ones are cheaper."""
 
 
 class Client:
@@ -96,7 +98,7 @@ class Client:
         items: list[Any] = []
         cursor: str | None = None
         while True:
-            params: dict[str, Any] = {"limit": PAGE_ITEMS}
+            params: dict[str, Any] = {"limit": PLAN_PAGE_ITEMS}
             if cursor is not None:
                 params["cursor"] = cursor
             page = self._document("POST", "/v1/plans", json=request, params=params, timeout=PLAN_TIMEOUT_SECONDS)

@@ -144,6 +144,8 @@ def job_document(state: str = "succeeded", **changes: Any) -> dict[str, Any]:
     done = state == "succeeded"
     case = {
         **case_document(),
+        "state": "settled" if done else "running",
+        "progress": {"enumerated": 3, "rejected": 1, "measured": 2, "pending": 0, "not_run": 0},
         "winner": winner if done else None,
         "reference": winner if done else None,
         "default": trial_document("trl_0", is_default=True, in_space=False),

@@ -177,8 +177,9 @@ def test_a_service_running_on_the_data_dir_is_found(
 def test_plan_counts_rejections_by_reason(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
     planned = {**documents.trial(), "outcome": "planned"}
     default = {**planned, "in_space": False, "is_default": True}
+    counts = {"enumerated": 3, "planned": 1, "rejected": 2, "inert_knobs": ["materialize"], "case": documents.case()}
     items = [planned, documents.rejected("x"), documents.rejected("y"), default]
-    service.answer("POST /v1/plans", {**page(*items), "cases": [{"inert_knobs": ["materialize"]}]})
+    service.answer("POST /v1/plans", {**page(*items), "cases": [counts]})
     assert run(["plan", "rms_norm", "--shape", "4x33", "--all", "--url", service.url]) == 0
     out = capsys.readouterr().out
     summary = next(line for line in out.splitlines() if line.endswith("materialize"))
@@ -223,6 +224,7 @@ def test_one_trial_is_shown_and_exported(
     service: Any, documents: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = {
+        "source_sha256": "a" * 64,
         "tilelang_text": "import tilelang\n",
         "c_text": "int main;\n",
         "header_name": "tuner.h",
@@ -235,10 +237,10 @@ def test_one_trial_is_shown_and_exported(
     folder = tmp_path / "out" / "trial"
     assert run(["trials", "--id", "trl_1", "--export", str(folder), "--url", service.url]) == 0
     assert {path.name: path.read_text() for path in folder.iterdir() if path.name != "trial.json"} == {
-        "kernel_tilelang.py": "import tilelang\n",
+        "kernel.py": "import tilelang\n",
         "kernel.c": "int main;\n",
         "tuner.h": "#pragma once\n",
-        "build.sh": "#!/bin/sh\nset -e\ngcc -O3 kernel.c -o kernel.so\n",
+        "build.sh": "#!/bin/sh\nset -eu\ngcc -O3 kernel.c -o kernel.so\n",
     }
     assert json.loads((folder / "trial.json").read_text()) == documents.trial()
     captured = capsys.readouterr()
@@ -246,10 +248,9 @@ def test_one_trial_is_shown_and_exported(
     assert f"wrote {folder / 'build.sh'}" in captured.err
 
 
-def test_an_export_never_leaves_its_folder(
-    service: Any, documents: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_export_never_leaves_its_folder(service: Any, documents: Any, tmp_path: Path) -> None:
     source = {
+        "source_sha256": "a" * 64,
         "tilelang_text": "",
         "c_text": "",
         "header_name": "../tuner.h",
@@ -259,9 +260,8 @@ def test_an_export_never_leaves_its_folder(
     service.answer("GET /v1/trials/trl_1", documents.trial())
     service.answer("GET /v1/trials/trl_1/source", source)
     arguments = ["trials", "--id", "trl_1", "--export", str(tmp_path / "out"), "--url", service.url]
-    assert run(arguments) == ExitStatus.NEGATIVE
+    assert run(arguments) == 0
     assert not (tmp_path / "tuner.h").exists()
-    assert "'../tuner.h'" in capsys.readouterr().err
 
 
 def test_cancel(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,9 +270,7 @@ def test_cancel(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == "job_1 cancelled: 2 measured, 1 rejected\n"
 
 
-def test_a_hit_is_exact_in_the_devices_own_toolchain(
-    service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hit_is_asked_with_the_whole_key(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
     entry = {
         "candidate": documents.candidate(),
         "median_seconds": 3e-6,
@@ -284,7 +282,7 @@ def test_a_hit_is_exact_in_the_devices_own_toolchain(
     assert run(["lookup", "rms_norm", "--shape", "4x33", "--param", "eps=1e-6", "--url", service.url]) == 0
     assert "W32 reload private simd:all  median 3 µs" in capsys.readouterr().out
     asked = {"kernel": "rms_norm", "dims": "rows:4,cols:33", "params": "eps:1e-06", "device": "cpu"}
-    assert service.asked[-1][2] == {**asked, "toolchain": "2" * 64}
+    assert service.asked[-1][2] == asked
     assert run(["lookup", "rms_norm", "--shape", "4x33", "--toolchain", "any", "--url", service.url]) == 0
     assert service.asked[-1][2]["toolchain"] == "any"
 

@@ -18,7 +18,12 @@ from tuner_service.client import Client
 def job(*settled: bool, state: str = "running") -> dict[str, Any]:
     counts = {"enumerated": 24, "rejected": 4, "measured": 20, "pending": 0, "not_run": 0}
     cases = [
-        {"kernel": "softmax", "dims": {"rows": index, "cols": 7}, "progress": counts, "settled": done}
+        {
+            "kernel": "softmax",
+            "dims": {"rows": index, "cols": 7},
+            "progress": counts,
+            "state": "settled" if done else "running",
+        }
         for index, done in enumerate(settled)
     ]
     return {"id": "job_1", "state": state, "cases": cases, "progress": counts}

@@ -70,9 +70,7 @@ def lookup(
 
 
 def look_up(client: Client, case: Document, *, device: str, toolchain: str | None = None) -> Document:
-    """The winner's entry for a case of a request. ``toolchain`` None: the device's, as it is now."""
-    if toolchain is None:
-        toolchain = current_toolchain(client, device)
+    """The winner's entry for a case of a request. ``toolchain`` None: the attached device's, as it is now."""
     return client.winner(
         kernel=case["kernel"],
         dims=case["dims"],
@@ -81,14 +79,6 @@ def look_up(client: Client, case: Document, *, device: str, toolchain: str | Non
         device=device,
         toolchain=toolchain,
     )
-
-
-def current_toolchain(client: Client, device: str) -> str | None:
-    """Fingerprint of an attached device's toolchain; None when no such device is attached."""
-    for found in client.devices():
-        if device in (found["id"], found["kind"], found["identity_digest"]):
-            return str(found["toolchain_fingerprint"])
-    return None
 
 
 def miss_words(problem: Document) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -63,7 +62,7 @@ def plan(
     if every:
         print_table(["case", "candidate", ">private scalars", ">score", "outcome", "detail"], [_row(i) for i in items])
         print_line()
-    _print_summary(items, found.get("cases") or [])
+    _print_summary(items, found["cases"])
 
 
 def _row(item: Mapping[str, Any]) -> list[str]:
@@ -83,16 +82,14 @@ def _figure(value: float | None) -> str:
 
 
 def _print_summary(items: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]) -> None:
-    counts: dict[str, Counter[str]] = {}
-    for item in items:
-        if item["in_space"]:
-            counts.setdefault(case_words(item["case"]), Counter())[item["outcome"]] += 1
-    rows = []
-    for index, (name, found) in enumerate(counts.items()):
-        inert = cases[index].get("inert_knobs") or [] if index < len(cases) else []
-        rows.append(
-            [name, str(sum(found.values())), str(found["planned"]), str(found["rejected"]), ", ".join(inert) or NOTHING]
-        )
+    rows = [
+        [
+            case_words(case["case"]),
+            *(str(case[count]) for count in ("enumerated", "planned", "rejected")),
+            ", ".join(case["inert_knobs"]) or NOTHING,
+        ]
+        for case in cases
+    ]
     print_table(["case", ">candidates", ">planned", ">rejected", "inert knobs"], rows)
     rejected = rejection_rows(item for item in items if item["in_space"])
     if rejected:

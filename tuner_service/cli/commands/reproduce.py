@@ -33,7 +33,8 @@ def reproduce(
     with connected(url=url, data_dir=data_dir) as client:
         trial = client.trial(trial_id)
         job = client.job(trial["job_id"])
-        default = next((t for t in client.trials(job["id"], is_default="true") if _same_case(t, trial)), None)
+        defaults = client.trials(job["id"], is_default="true", case_index=trial["case_index"])
+        default = next(iter(defaults), None)
     if trial["outcome"] not in ("measured", "rejected"):
         raise CommandError(f"{trial_id} is {trial['outcome']}: there is nothing to reproduce")
     result = _replay(trial, default, job, anyway=anyway)
@@ -51,10 +52,6 @@ def reproduce(
     if not result.reproduced:
         differing = ", ".join(c.name for c in result.comparisons if not c.holds)
         raise CommandError(f"not reproduced: {differing}", status=ExitStatus.NEGATIVE)
-
-
-def _same_case(one: Document, other: Document) -> bool:
-    return bool(one["case_index"] == other["case_index"])
 
 
 def _replay(trial: Document, default: Document | None, job: Document, *, anyway: bool) -> Any:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.errors import ServiceError
 from tuner_service.settings import Settings
 
 
@@ -25,4 +27,10 @@ def serve(
     # Imported here: the web framework and the database would slow every other command down.
     from tuner_service.app import serve as run
 
-    run(settings)
+    try:
+        run(settings)
+    except OSError as error:
+        # The port is taken, or the data directory cannot be written: the user's to mend.
+        raise CommandError(str(error.strerror or error), status=ExitStatus.BAD_INPUT) from error
+    except ServiceError as error:
+        raise CommandError(str(error), status=ExitStatus.BAD_INPUT) from error
