@@ -45,9 +45,9 @@ class DatabaseUnavailable(DatabaseProblem):
 class NotFound(ServiceError):
     """There is nothing of that kind with that id."""
 
-    def __init__(self, kind: str, id: str) -> None:
-        self.kind, self.id = kind, id
-        super().__init__(f"no {kind} {id!r}")
+    def __init__(self, kind: str, identifier: str) -> None:
+        self.kind, self.identifier = kind, identifier
+        super().__init__(f"no {kind} {identifier!r}")
 
 
 class IdempotencyMismatch(ServiceError):

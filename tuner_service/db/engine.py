@@ -128,7 +128,7 @@ def _translated(error: DBAPIError) -> DatabaseProblem | None:
     """The typed form of a driver's error; None where it is a bug of ours (a bad statement, a broken constraint)."""
     text = str(error.orig)
     lowered = text.lower()
-    if "is full" in lowered or isinstance(error.orig, OSError) and error.orig.errno == errno.ENOSPC:
+    if "is full" in lowered or (isinstance(error.orig, OSError) and error.orig.errno == errno.ENOSPC):
         return DatabaseFull(f"no space left for the database: {text}")
     if "is locked" in lowered or "is busy" in lowered:
         return DatabaseBusy(f"the database stayed locked by another process: {text}")

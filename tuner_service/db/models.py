@@ -66,7 +66,7 @@ class Case(Base):
     """One kernel at one shape within a job."""
 
     __tablename__ = "cases"
-    __table_args__ = (UniqueConstraint("job_id", "position"), Index(None, "kernel", "settled"))
+    __table_args__ = (UniqueConstraint("job_id", "position"), Index(None, "kernel", "settled"), Index(None, "settled"))
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     job_id: Mapped[str] = mapped_column(ID, ForeignKey("jobs.id"))
@@ -79,6 +79,8 @@ class Case(Base):
     """Candidates of the space, known before any row exists."""
     opened: Mapped[bool]
     """Every candidate has its row."""
+    revision: Mapped[int]
+    """Grows with every change of the case's ledger, so that a reader knows whether its copy is current."""
     settled: Mapped[bool]
     result: Mapped[Document | None]
     """The CaseSettled record."""
@@ -129,13 +131,26 @@ class Trial(Base):
     overlapped: Mapped[bool | None]
     attempt: Mapped[int]
     """Fencing token: a result that carries another attempt is refused."""
-    claim: Mapped[str | None] = mapped_column(String(200))
-    """Key of the task that works on it now."""
     losses: Mapped[int]
     """How often a task that worked on it was lost on our side."""
     worker: Mapped[str | None] = mapped_column(String(128))
     created_at: Mapped[str] = mapped_column(STAMP)
     finished_at: Mapped[str | None] = mapped_column(STAMP)
+
+
+class Claim(Base):
+    """A step handed to the engine. One whose task no longer exists is void."""
+
+    __tablename__ = "claims"
+    __table_args__ = (Index(None, "job_id"),)
+
+    key: Mapped[str] = mapped_column(String(160), primary_key=True)
+    job_id: Mapped[str] = mapped_column(ID, ForeignKey("jobs.id"))
+    case_id: Mapped[str] = mapped_column(ID, ForeignKey("cases.id"))
+    step: Mapped[Document]
+    attempts: Mapped[Document]
+    """Trial id → the attempt that a result must carry."""
+    created_at: Mapped[str] = mapped_column(STAMP)
 
 
 class CaseEvent(Base):

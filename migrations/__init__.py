@@ -1,0 +1,1 @@
+"""Alembic scripts; run from Python by ``tuner_service.db.migrate``."""

@@ -1,0 +1,94 @@
+"""Cases: rows in and out, and what was recorded about a case as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import insert, select, update
+from sqlalchemy.orm import Session
+
+from tuner_service.db.clock import now
+from tuner_service.db.models import Case, CaseEvent, Job
+from tuner_service.db.queries.trials import get_trials
+
+
+def insert_cases(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds the cases of a job."""
+    session.execute(insert(Case), [dict(row) for row in rows])
+
+
+def case_row(session: Session, case_id: str) -> dict[str, Any] | None:
+    """Every column of one case."""
+    case = session.get(Case, case_id, populate_existing=True)
+    return None if case is None else _columns(case)
+
+
+def case_rows(session: Session, job_id: str) -> list[dict[str, Any]]:
+    """Every column of a job's cases, in the order of the request."""
+    return [
+        _columns(case) for case in session.scalars(select(Case).where(Case.job_id == job_id).order_by(Case.position))
+    ]
+
+
+def update_case(session: Session, case_id: str, values: Mapping[str, Any]) -> None:
+    """Changes columns of one case."""
+    session.execute(update(Case).where(Case.id == case_id).values(**values))
+
+
+def add_case_event(session: Session, case_id: str, kind: str, name: str, document: Mapping[str, Any]) -> bool:
+    """Stores an event document once; False when the case has one of that kind and name already."""
+    same = select(CaseEvent.id).where(CaseEvent.case_id == case_id, CaseEvent.kind == kind, CaseEvent.name == name)
+    if session.execute(same).first() is not None:
+        return False
+    row = CaseEvent(case_id=case_id, kind=kind, name=name, document=dict(document), created_at=now())
+    session.add(row)
+    session.flush()
+    return True
+
+
+def case_events(session: Session, case_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Case id → its event documents, in the order recorded."""
+    query = select(CaseEvent).where(CaseEvent.case_id.in_(case_ids)).order_by(CaseEvent.id)
+    events: dict[str, list[dict[str, Any]]] = {}
+    for event in session.scalars(query):
+        events.setdefault(event.case_id, []).append(event.document)
+    return events
+
+
+def settled_cases(session: Session, kernel: str | None = None) -> list[dict[str, Any]]:
+    """Cases with a winner, of jobs that succeeded, newest job first: what winners are looked up in.
+
+    Each: ``job_id, case_id, case, device`` (DeviceSpec document), ``protocol, winner, reference`` (trial
+    documents), ``tie_set, reference_tie_set, noise_floor, events`` (event documents), ``finished_at``.
+    """
+    query = select(Case, Job).join(Job, Job.id == Case.job_id).where(Case.settled, Job.state == "succeeded")
+    if kernel is not None:
+        query = query.where(Case.kernel == kernel)
+    rows = session.execute(query.order_by(Job.id.desc(), Case.position)).all()
+    found = [row for row in rows if row.Case.result and row.Case.result["winner"] is not None]
+    trials = get_trials(
+        session, [row.Case.result[role] for row in found for role in ("winner", "reference") if row.Case.result[role]]
+    )
+    events = case_events(session, [row.Case.id for row in found])
+    return [
+        {
+            "job_id": row.Job.id,
+            "case_id": row.Case.id,
+            "case": row.Case.document,
+            "device": row.Job.device,
+            "protocol": row.Job.request["protocol"],
+            "winner": trials[row.Case.result["winner"]],
+            "reference": trials.get(row.Case.result["reference"] or ""),
+            "tie_set": row.Case.result["tie_set"],
+            "reference_tie_set": row.Case.result["reference_tie_set"],
+            "noise_floor": row.Case.result["noise_floor"],
+            "events": events.get(row.Case.id, []),
+            "finished_at": row.Job.finished_at,
+        }
+        for row in found
+    ]
+
+
+def _columns(case: Case) -> dict[str, Any]:
+    return {column.key: getattr(case, column.key) for column in Case.__table__.columns}

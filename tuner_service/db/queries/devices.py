@@ -1,0 +1,35 @@
+"""Devices: the last known DeviceSpec of each, and when it was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tuner_service.db.clock import now
+from tuner_service.db.models import Device
+from tuner_service.errors import NotFound
+
+
+def seen_device(session: Session, document: Mapping[str, Any]) -> None:
+    """Stores a DeviceSpec document under its id, seen just now."""
+    row = Device(id=document["id"], kind=document["kind"], document=dict(document), heartbeat_at=now())
+    session.merge(row)
+
+
+def list_devices(session: Session) -> list[dict[str, Any]]:
+    """DeviceSpec documents with ``heartbeat_at``, by id."""
+    return [
+        {**row.document, "heartbeat_at": row.heartbeat_at}
+        for row in session.scalars(select(Device).order_by(Device.id))
+    ]
+
+
+def get_device(session: Session, device_id: str) -> dict[str, Any]:
+    """One of :func:`list_devices`. NotFound."""
+    row = session.get(Device, device_id)
+    if row is None:
+        raise NotFound("device", device_id)
+    return {**row.document, "heartbeat_at": row.heartbeat_at}

@@ -1,0 +1,173 @@
+"""Jobs: rows in and out, the JSON of a job, its feed of events, idempotency keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, insert, or_, select, update
+from sqlalchemy.orm import Session
+
+from search.errors import InvalidInput, Problem
+from tuner_service.db.case_json import case_document
+from tuner_service.db.clock import now
+from tuner_service.db.models import Case, IdempotencyKey, Job, JobEvent, JobLabel
+from tuner_service.db.pages import choice, decode_cursor, encode_cursor
+from tuner_service.db.queries.cases import case_events
+from tuner_service.db.queries.trials import best_trial_ids, count_by_outcome, default_trial_ids, get_trials
+from tuner_service.errors import NotFound
+
+JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+PROGRESS = ("enumerated", "rejected", "measured", "pending", "not_run")
+
+
+def insert_job(session: Session, row: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+    """Adds a job and its labels."""
+    session.execute(insert(Job), [dict(row)])
+    if labels:
+        rows = [{"job_id": row["id"], "name": name, "value": value} for name, value in labels.items()]
+        session.execute(insert(JobLabel), rows)
+
+
+def job_row(session: Session, job_id: str) -> dict[str, Any]:
+    """Every column of one job. NotFound."""
+    job = session.get(Job, job_id, populate_existing=True)
+    if job is None:
+        raise NotFound("job", job_id)
+    return {column.key: getattr(job, column.key) for column in Job.__table__.columns}
+
+
+def update_job(session: Session, job_id: str, values: Mapping[str, Any]) -> None:
+    """Changes columns of one job."""
+    session.execute(update(Job).where(Job.id == job_id).values(**values))
+
+
+def active_job_ids(session: Session) -> list[str]:
+    """Jobs that still need something, oldest first: those not ended, and ended ones with unsettled cases."""
+    unsettled = select(Case.job_id).where(Case.settled.is_(False))
+    query = select(Job.id).where(or_(Job.state.in_(("queued", "running")), Job.id.in_(unsettled))).order_by(Job.id)
+    return list(session.scalars(query))
+
+
+def get_job(session: Session, job_id: str) -> dict[str, Any]:
+    """The JSON of a job, with its progress and its cases. NotFound."""
+    job = session.get(Job, job_id)
+    if job is None:
+        raise NotFound("job", job_id)
+    return _documents(session, [job])[0]
+
+
+def list_jobs(
+    session: Session,
+    *,
+    state: str | None = None,
+    kernel: str | None = None,
+    device: str | None = None,
+    label: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> dict[str, Any]:
+    """One page of jobs, newest first: ``{"items", "next", "total"}``.
+
+    ``device`` is a kind or an id; ``label`` is ``name`` or ``name=value``. InvalidInput for unknown words and
+    foreign cursors.
+    """
+    problems = choice("/state", state, JOB_STATES)
+    if limit < 1:
+        problems.append(Problem(field="/limit", value=limit, message="at least 1 is needed", allowed=">= 1"))
+    if problems:
+        raise InvalidInput(problems)
+    filters: list[ColumnElement[bool]] = []
+    if state is not None:
+        filters.append(Job.state == state)
+    if device is not None:
+        filters.append(or_(Job.device_kind == device, Job.device_id == device))
+    if kernel is not None:
+        filters.append(select(Case.id).where(Case.job_id == Job.id, Case.kernel == kernel).exists())
+    if label is not None:
+        name, has_value, value = label.partition("=")
+        labelled = select(JobLabel.job_id).where(JobLabel.job_id == Job.id, JobLabel.name == name)
+        filters.append((labelled.where(JobLabel.value == value) if has_value else labelled).exists())
+    total = session.execute(select(func.count()).select_from(Job).where(*filters)).scalar_one()
+    query = select(Job).where(*filters)
+    if cursor is not None:
+        query = query.where(Job.id < decode_cursor(cursor, "-id", [str])[0])
+    jobs = list(session.scalars(query.order_by(Job.id.desc()).limit(limit + 1)))
+    following = encode_cursor("-id", [jobs[limit - 1].id]) if len(jobs) > limit else None
+    return {"items": _documents(session, jobs[:limit]), "next": following, "total": total}
+
+
+def add_job_event(session: Session, job_id: str, kind: str, document: Mapping[str, Any]) -> None:
+    """Appends to a job's feed."""
+    session.execute(
+        insert(JobEvent), [{"job_id": job_id, "kind": kind, "document": dict(document), "created_at": now()}]
+    )
+
+
+def list_job_events(session: Session, job_id: str, *, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
+    """Events of a job's feed after a sequence number: ``{"sequence", "kind", "data", "created_at"}``."""
+    query = (
+        select(JobEvent)
+        .where(JobEvent.job_id == job_id, JobEvent.sequence > after)
+        .order_by(JobEvent.sequence)
+        .limit(limit)
+    )
+    return [
+        {"sequence": row.sequence, "kind": row.kind, "data": row.document, "created_at": row.created_at}
+        for row in session.scalars(query)
+    ]
+
+
+def find_idempotency_key(session: Session, key: str) -> Mapping[str, Any] | None:
+    """What a key created: ``{"body_sha256", "job_id"}``."""
+    row = session.get(IdempotencyKey, key)
+    return None if row is None else {"body_sha256": row.body_sha256, "job_id": row.job_id}
+
+
+def insert_idempotency_key(session: Session, *, key: str, body_sha256: str, job_id: str) -> None:
+    """Remembers which job a key created."""
+    row = {"key": key, "body_sha256": body_sha256, "job_id": job_id, "created_at": now()}
+    session.execute(insert(IdempotencyKey), [row])
+
+
+def _documents(session: Session, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """The JSON of several jobs with a fixed number of queries."""
+    if not jobs:
+        return []
+    ids = [job.id for job in jobs]
+    cases = list(session.scalars(select(Case).where(Case.job_id.in_(ids)).order_by(Case.job_id, Case.position)))
+    counts = count_by_outcome(session, ids)
+    best, defaults = best_trial_ids(session, ids), default_trial_ids(session, ids)
+    events = case_events(session, [case.id for case in cases])
+    chosen = [c.result[role] for c in cases if c.result for role in ("winner", "reference") if c.result[role]]
+    trials = get_trials(session, [*chosen, *best.values(), *defaults.values()])
+    documents = []
+    for job in jobs:
+        of_job = [
+            case_document(
+                case,
+                job_state=job.state,
+                counts=counts.get(case.id, {}),
+                events=events.get(case.id, []),
+                trials=trials,
+                best_id=best.get(case.id),
+                default_id=defaults.get(case.id),
+            )
+            for case in cases
+            if case.job_id == job.id
+        ]
+        documents.append(
+            {
+                "id": job.id,
+                "state": job.state,
+                "request": job.request,
+                "device": job.device,
+                "progress": {word: sum(case["progress"][word] for case in of_job) for word in PROGRESS},
+                "cases": of_job,
+                "error": job.error,
+                "created_at": job.created_at,
+                "started_at": job.started_at,
+                "finished_at": job.finished_at,
+            }
+        )
+    return documents

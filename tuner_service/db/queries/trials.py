@@ -1,0 +1,245 @@
+"""Trials: rows in and out, as the JSON of a trial, and as what the ledger reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from search.errors import InvalidInput, Problem
+from search.outcome import STAGES
+from tuner_service.db.models import Case, Trial
+from tuner_service.db.pages import choice, decode_cursor, encode_cursor, following
+from tuner_service.errors import NotFound
+
+OUTCOMES = ("pending", "measured", "rejected", "not_run")
+SORTS: dict[str, tuple[Any, tuple[type, ...]]] = {
+    "ordinal": (None, ()),
+    "median_seconds": (Trial.median_seconds, (float, int, type(None))),
+    "private_scalars": (Trial.private_scalars, (int,)),
+    "width": (Trial.width, (int,)),
+    "score": (Trial.score, (float, int, type(None))),
+    "finished_at": (Trial.finished_at, (str, type(None))),
+}
+"""Sort word → its column and the types of its values in a cursor. Ties, and ``ordinal``: canonical order."""
+
+
+def trial_document(trial: Trial, case: Case) -> dict[str, Any]:
+    """The JSON of a trial."""
+    return {
+        "id": trial.id,
+        "job_id": trial.job_id,
+        "case_id": trial.case_id,
+        "case_index": case.position,
+        "ordinal": trial.ordinal,
+        "case": case.document,
+        "candidate": trial.candidate,
+        "in_space": trial.in_space,
+        "is_default": trial.is_default,
+        "outcome": trial.outcome,
+        "stage": trial.stage,
+        "reason": trial.reason,
+        "detail": trial.detail,
+        "same_code_as": trial.same_code_as,
+        "overlapped": trial.overlapped,
+        "plan": trial.plan,
+        "code": trial.code,
+        "build": trial.build,
+        "timing": trial.timing,
+        "checks": trial.checks,
+        "attempt": trial.attempt,
+        "worker": trial.worker,
+        "created_at": trial.created_at,
+        "finished_at": trial.finished_at,
+    }
+
+
+def get_trial(session: Session, trial_id: str) -> dict[str, Any]:
+    """One trial. NotFound."""
+    row = session.execute(select(Trial, Case).join(Case, Case.id == Trial.case_id).where(Trial.id == trial_id)).first()
+    if row is None:
+        raise NotFound("trial", trial_id)
+    return trial_document(row.Trial, row.Case)
+
+
+def get_trials(session: Session, trial_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Those trials that exist, by id."""
+    wanted = sorted(set(trial_ids))
+    query = select(Trial, Case).join(Case, Case.id == Trial.case_id).where(Trial.id.in_(wanted))
+    return {row.Trial.id: trial_document(row.Trial, row.Case) for row in session.execute(query)} if wanted else {}
+
+
+def list_trials(
+    session: Session,
+    job_id: str,
+    *,
+    outcome: str | None = None,
+    stage: str | None = None,
+    reason: str | None = None,
+    kernel: str | None = None,
+    case_index: int | None = None,
+    width: int | None = None,
+    input: str | None = None,  # noqa: A002 - the filter has the knob's name
+    is_default: bool | None = None,
+    in_space: bool | None = None,
+    sort: str = "ordinal",
+    cursor: str | None = None,
+    limit: int = 100,
+) -> dict[str, Any]:
+    """One page of a job's trials: ``{"items", "next", "total"}``; ``-`` before a sort word descends, nulls are last.
+
+    InvalidInput for unknown words and foreign cursors.
+    """
+    problems = choice("/outcome", outcome, OUTCOMES) + choice("/stage", stage, STAGES)
+    problems += choice("/sort", sort.removeprefix("-"), SORTS)
+    if limit < 1:
+        problems.append(Problem(field="/limit", value=limit, message="at least 1 is needed", allowed=">= 1"))
+    if problems:
+        raise InvalidInput(problems)
+    filters: list[ColumnElement[bool]] = [Trial.job_id == job_id]
+    equals = {
+        Trial.outcome: outcome,
+        Trial.stage: stage,
+        Trial.reason: reason,
+        Case.kernel: kernel,
+        Case.position: case_index,
+        Trial.width: width,
+        Trial.input: input,
+        Trial.is_default: is_default,
+        Trial.in_space: in_space,
+    }
+    filters += [column == value for column, value in equals.items() if value is not None]
+    query = select(Trial, Case).join(Case, Case.id == Trial.case_id).where(*filters)
+    counted = select(func.count()).select_from(Trial).join(Case, Case.id == Trial.case_id).where(*filters)
+    total = session.execute(counted).scalar_one()
+
+    word, descending = sort.removeprefix("-"), sort.startswith("-")
+    column, types = SORTS[word]
+    canonical: list[Any] = [Case.position, Trial.ordinal]
+    columns = [(of, descending and column is None) for of in canonical]
+    if column is not None:
+        columns.insert(0, (column, descending))
+    key_types: list[Any] = [int, int] if column is None else [types, int, int]
+    if cursor is not None:
+        query = query.where(following(columns, decode_cursor(cursor, sort, key_types)))
+    order: list[ColumnElement[Any]] = [of.desc() if down else of.asc() for of, down in columns]
+    if column is not None:
+        order.insert(0, column.is_(None))
+    rows = session.execute(query.order_by(*order).limit(limit + 1)).all()
+    items = [trial_document(row.Trial, row.Case) for row in rows[:limit]]
+    following_page = None
+    if len(rows) > limit:
+        last = rows[limit - 1]
+        key = [last.Case.position, last.Trial.ordinal]
+        following_page = encode_cursor(sort, key if column is None else [getattr(last.Trial, word), *key])
+    return {"items": items, "next": following_page, "total": total}
+
+
+def trial_source_sha(session: Session, trial_id: str) -> str | None:
+    """sha256 of the trial's source in the artifact store; None when it was never built. NotFound."""
+    row = session.execute(select(Trial.id, Trial.source_sha256).where(Trial.id == trial_id)).first()
+    if row is None:
+        raise NotFound("trial", trial_id)
+    return row.source_sha256 and str(row.source_sha256)
+
+
+def count_by_outcome(session: Session, job_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Case id → outcome → number of in-space trials, for every case of these jobs that has rows."""
+    query = (
+        select(Trial.case_id, Trial.outcome, func.count())
+        .where(Trial.job_id.in_(job_ids), Trial.in_space)
+        .group_by(Trial.case_id, Trial.outcome)
+    )
+    counts: dict[str, dict[str, int]] = {}
+    for case_id, outcome, number in session.execute(query):
+        counts.setdefault(case_id, {})[outcome] = number
+    return counts
+
+
+def best_trial_ids(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
+    """Case id → its in-space trial with the smallest in-search median so far."""
+    place = func.row_number().over(partition_by=Trial.case_id, order_by=(Trial.median_seconds, Trial.ordinal))
+    ranked = (
+        select(Trial.case_id, Trial.id, place.label("place"))
+        .where(Trial.job_id.in_(job_ids), Trial.in_space, Trial.outcome == "measured")
+        .subquery()
+    )
+    best = select(ranked.c.case_id, ranked.c.id).where(ranked.c.place == 1)
+    return {row.case_id: row.id for row in session.execute(best)}
+
+
+def default_trial_ids(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
+    """Case id → its untuned default."""
+    query = select(Trial.case_id, Trial.id).where(Trial.job_id.in_(job_ids), Trial.is_default)
+    return {row.case_id: row.id for row in session.execute(query)}
+
+
+LEDGER_COLUMNS = (
+    Trial.id,
+    Trial.ordinal,
+    Trial.candidate,
+    Trial.in_space,
+    Trial.is_default,
+    Trial.outcome,
+    Trial.stage,
+    Trial.reason,
+    Trial.detail,
+    Trial.private_scalars,
+    Trial.score,
+    Trial.plan,
+    Trial.artifact,
+    Trial.code,
+    Trial.build,
+    Trial.checks,
+    Trial.timing,
+    Trial.overlapped,
+    Trial.same_code_as,
+)
+
+
+def ledger_rows(session: Session, case_id: str) -> list[Mapping[str, Any]]:
+    """A case's trials in canonical order, with what the ledger reads."""
+    query = select(*LEDGER_COLUMNS).where(Trial.case_id == case_id).order_by(Trial.ordinal)
+    return [row._mapping for row in session.execute(query)]  # type: ignore[misc]
+
+
+def insert_trials(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Adds rows; the unique keys refuse a candidate that the case has already."""
+    if rows:
+        session.execute(insert(Trial), [dict(row) for row in rows])
+
+
+def update_trial(session: Session, trial_id: str, values: Mapping[str, Any]) -> None:
+    """Changes columns of one trial."""
+    session.execute(update(Trial).where(Trial.id == trial_id).values(**values))
+
+
+def count_trials(session: Session, case_id: str) -> int:
+    """How many rows a case has."""
+    return session.execute(select(func.count()).select_from(Trial).where(Trial.case_id == case_id)).scalar_one()
+
+
+def attempts(session: Session, trial_ids: Iterable[str]) -> dict[str, int]:
+    """Trial id → its current attempt."""
+    query = select(Trial.id, Trial.attempt).where(Trial.id.in_(sorted(trial_ids)))
+    return {row.id: row.attempt for row in session.execute(query)}
+
+
+def losses(session: Session, case_id: str) -> dict[str, int]:
+    """Pending trials of a case that lost a task on our side → how often."""
+    query = select(Trial.id, Trial.losses).where(Trial.case_id == case_id, Trial.outcome == "pending", Trial.losses > 0)
+    return {row.id: row.losses for row in session.execute(query)}
+
+
+def new_attempt(session: Session, trial_ids: Iterable[str], *, lost: bool) -> None:
+    """Refuses late results of pending trials from now on; ``lost`` counts a loss too."""
+    pending = update(Trial).where(Trial.id.in_(sorted(trial_ids)), Trial.outcome == "pending")
+    session.execute(pending.values(attempt=Trial.attempt + 1, losses=Trial.losses + (1 if lost else 0)))
+
+
+def end_pending(session: Session, job_id: str, *, finished_at: str) -> None:
+    """Every pending trial of a job becomes ``not_run``."""
+    pending = update(Trial).where(Trial.job_id == job_id, Trial.outcome == "pending")
+    session.execute(pending.values(outcome="not_run", attempt=Trial.attempt + 1, finished_at=finished_at))

@@ -1,0 +1,169 @@
+"""Advance a job: read the ledger, ask ``search.steps`` what is missing, hand it out, settle what is done.
+
+Short and idempotent: it may run at any time, any number of times, and after any crash. One thread does it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from search.device.spec import DeviceSpec
+from search.events import CaseSettled
+from search.steps import Settle, Step, is_quiet, missing, queue_of, step_document
+from tuner_service.db.clock import now
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import cases, jobs, trials
+from tuner_service.engine.contract import Engine, Task
+from tuner_service.errors import DeviceVanished, OurFault
+from tuner_service.jobs.claiming import Claim, apart, claim, failed_too_often, release, standing_claims
+from tuner_service.jobs.ending import end_job
+from tuner_service.jobs.ledger import Ledger
+from tuner_service.jobs.opening import open_case
+from tuner_service.jobs.record import settle
+from tuner_service.jobs.states import job_has_ended
+
+DEVICE_TASKS = 2
+"""Device tasks of one job in flight: one runs, one stands ready. What comes later is better decided later."""
+
+
+class Advancer:
+    """Advances jobs. Not thread-safe: one thread calls it."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        ledger: Ledger,
+        engine: Engine,
+        devices: Callable[[], Mapping[str, DeviceSpec]],
+        compile_slots: int,
+    ) -> None:
+        self._database, self._ledger, self._engine, self._devices = database, ledger, engine, devices
+        self._limits = {"compile": compile_slots + 1, "device": DEVICE_TASKS}
+
+    def advance(self, job_id: str) -> None:
+        """Does what can be done for a job now. NotFound, DatabaseProblem (try again later)."""
+        with self._database.read() as session:
+            job = jobs.job_row(session, job_id)
+        if job_has_ended(job["state"]):
+            self._close(job)
+            return
+        try:
+            self._check_device(job)
+            if job["state"] == "queued":
+                self._begin(job_id)
+            self._work(job)
+        except OurFault as fault:
+            end_job(self._database, job_id, "failed", error=str(fault))
+            self._engine.cancel(job_id)
+            with self._database.read() as session:
+                job = jobs.job_row(session, job_id)
+            self._close(job)
+
+    def _check_device(self, job: Mapping[str, Any]) -> None:
+        """Timings of one job come from one device with one toolchain. Raises DeviceVanished."""
+        then, current = job["device"], self._devices().get(job["device_id"])
+        if current is None:
+            raise DeviceVanished(f"device {job['device_id']} is not attached any more")
+        if not current.available:
+            raise DeviceVanished(f"device {current.id} became unavailable: {current.reason}")
+        if current.toolchain_fingerprint != then["toolchain_fingerprint"]:
+            raise DeviceVanished(
+                f"the toolchain of device {current.id} changed under the job, from {then['toolchain_fingerprint']} "
+                f"to {current.toolchain_fingerprint}; submit it again"
+            )
+
+    def _begin(self, job_id: str) -> None:
+        with self._database.write() as session:
+            if jobs.job_row(session, job_id)["state"] == "queued":
+                jobs.update_job(session, job_id, {"state": "running", "started_at": now()})
+                jobs.add_job_event(session, job_id, "job", {"state": "running"})
+
+    def _work(self, job: Mapping[str, Any]) -> None:
+        """Hands out steps, earlier cases first, as far as there is room; ends the job when every case is settled."""
+        alive = self._engine.in_flight(job["id"])
+        standing = standing_claims(self._database, job["id"], alive)
+        room = Counter(self._limits)
+        room.subtract(queue_of(one.step) for one in standing)
+        with self._database.read() as session:
+            rows = cases.case_rows(session, job["id"])
+        unsettled = 0
+        for row in rows:
+            if row["settled"]:
+                continue
+            if not row["opened"]:
+                open_case(self._database, job["id"], row["id"])
+            unsettled += not self._advance_case(job, row, [c for c in standing if c.case_id == row["id"]], room)
+            if not any(room[queue] > 0 for queue in self._limits):
+                return
+        if unsettled == 0:
+            end_job(self._database, job["id"], "succeeded")
+
+    def _advance_case(
+        self, job: Mapping[str, Any], row: Mapping[str, Any], standing: Sequence[Claim], room: Counter[str]
+    ) -> bool:
+        """Hands out what one case lacks; True when it is settled."""
+        with self._database.read() as session:
+            state = self._ledger.load(session, row["id"])
+            losses = trials.losses(session, row["id"])
+        for step in apart(missing(state, [one.step for one in standing]), losses):
+            if isinstance(step, Settle):
+                settle(self._database, self._ledger, job["id"], row["id"], step.result)
+                return True
+            if reason := failed_too_often(row, step):
+                raise OurFault(reason)
+            queue = queue_of(step)
+            if room[queue] > 0 and self._hand_out(job, row, step):
+                room[queue] -= 1
+        return False
+
+    def _hand_out(self, job: Mapping[str, Any], row: Mapping[str, Any], step: Step) -> bool:
+        claimed = claim(self._database, job["id"], row["id"], step)
+        if claimed is None:
+            return False
+        task = Task(
+            key=claimed.key,
+            job_id=job["id"],
+            queue="compile" if queue_of(step) == "compile" else "device",
+            device_id=job["device_id"],
+            quiet=is_quiet(step),
+            priority=row["position"],
+            payload={
+                "case_id": row["id"],
+                "case": row["document"],
+                "step": step_document(step),
+                "attempts": dict(claimed.attempts),
+            },
+        )
+        if self._engine.submit(task):
+            return True
+        release(self._database, self._ledger, claimed.key, fault=None, stopped=True)
+        return False
+
+    def _close(self, job: Mapping[str, Any]) -> None:
+        """Settles what an ended job left open: its counts then add up, and no winner is named."""
+        with self._database.read() as session:
+            rows = [row for row in cases.case_rows(session, job["id"]) if not row["settled"]]
+        for row in rows:
+            open_case(self._database, job["id"], row["id"])
+            with self._database.read() as session:
+                state = self._ledger.load(session, row["id"])
+            steps = missing(state)
+            result = steps[0].result if steps and isinstance(steps[0], Settle) else _unfinished(job["state"])
+            settle(self._database, self._ledger, job["id"], row["id"], result)
+
+
+def _unfinished(state: str) -> CaseSettled:
+    """The result of a case whose trials had all ended when its job did, but not its finals."""
+    return CaseSettled(
+        winner=None,
+        reference=None,
+        tie_set=(),
+        reference_tie_set=(),
+        noise_floor=None,
+        regret=None,
+        predicted=None,
+        error=f"the job was {state} before a winner was selected",
+    )

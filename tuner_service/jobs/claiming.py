@@ -1,0 +1,152 @@
+"""Claims: a step is handed to the engine, comes back, or is lost. Losses on our side are counted per trial.
+
+A trial whose task was lost is tried again alone, so that it cannot drag others along; lost twice it is rejected
+``lost_worker``. A clean stop, a cancel and the death of the whole service count for nothing: candidate code never
+runs in the service, so it cannot have been the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from search.events import TrialRejected
+from search.ledger import CaseState
+from search.outcome import Rejected
+from search.steps import Build, Measure, ShareCode, Step, conflicts, step_document, step_from_document, step_key
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import cases, claims, jobs, trials
+from tuner_service.jobs.ledger import Change, Ledger
+from tuner_service.jobs.record import announce
+
+MAXIMUM_LOSSES = 2
+"""A trial that loses its task so often is rejected."""
+MAXIMUM_FAILURES = 3
+"""A step about the case as a whole that comes to nothing so often fails its job."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A step that was handed out."""
+
+    key: str
+    case_id: str
+    step: Step
+    attempts: Mapping[str, int]
+
+
+def claim(database: Database, job_id: str, case_id: str, step: Step) -> Claim | None:
+    """Claims a step's trials; None when the job is not running any more."""
+    key = f"{case_id}/{step_key(step)}"
+    with database.write() as session:
+        if jobs.job_row(session, job_id)["state"] != "running":
+            return None
+        attempts = trials.attempts(session, conflicts(step))
+        claims.insert_claim(
+            session, key=key, job_id=job_id, case_id=case_id, step=step_document(step), attempts=attempts
+        )
+    return Claim(key=key, case_id=case_id, step=step, attempts=attempts)
+
+
+def standing_claims(database: Database, job_id: str, alive: Iterable[str]) -> list[Claim]:
+    """The job's claims whose tasks exist; the others are void: their trials get a new attempt, charged to no one.
+
+    ``alive`` must have been read before this call, by the one thread that submits.
+    """
+    keys = set(alive)
+    with database.read() as session:
+        rows = claims.list_claims(session, job_id)
+    lost = [row for row in rows if row["key"] not in keys]
+    if lost:
+        with database.write() as session:
+            for row in lost:
+                trials.new_attempt(session, conflicts(step_from_document(row["step"])), lost=False)
+                claims.delete_claim(session, row["key"])
+    return [
+        Claim(
+            key=row["key"],
+            case_id=row["case_id"],
+            step=step_from_document(row["step"]),
+            attempts=row["attempts"],
+        )
+        for row in rows
+        if row["key"] in keys
+    ]
+
+
+def release(database: Database, ledger: Ledger, key: str, *, fault: str | None, stopped: bool = False) -> None:
+    """A task is over: its claim goes, and what it left undone is counted. Idempotent.
+
+    ``fault``: what went wrong on our side, None when the task ended by itself; ``stopped``: it was told to stop,
+    which is nobody's fault.
+    """
+    change: Change | None = None
+    with database.write() as session:
+        row = claims.get_claim(session, key)
+        if row is None:
+            return
+        claims.delete_claim(session, key)
+        step = step_from_document(row["step"])
+        undone = _undone(step, ledger.load(session, row["case_id"]))
+        message = fault or "the task ended without a result"
+        if stopped:
+            trials.new_attempt(session, undone, lost=False)
+        elif undone and (fault is not None or not isinstance(step, ShareCode)):
+            trials.new_attempt(session, undone, lost=True)
+            lost = trials.losses(session, row["case_id"])
+            if len(conflicts(step)) == 1 and lost[undone[0]] >= MAXIMUM_LOSSES:
+                rejection = Rejected(
+                    stage="lost_worker", reason="lost_worker", detail={"losses": lost[undone[0]], "message": message}
+                )
+                change = ledger.change(
+                    session, row["case_id"], TrialRejected(trial=undone[0], rejection=rejection), worker=None
+                )
+        elif not undone and (fault is not None or not isinstance(step, Build | ShareCode)):
+            _count_failure(session, row["case_id"], step, message)
+        if change is not None:
+            announce(session, row["job_id"], change)
+    if change is not None:
+        ledger.keep(change)
+
+
+def apart(steps: Sequence[Step], losses: Mapping[str, int]) -> Iterator[Step]:
+    """The same work, with trials that lost a task before each in a step of its own."""
+    for step in steps:
+        if not isinstance(step, Build | Measure) or len(step.trials) < 2 or not losses.keys() & set(step.trials):
+            yield step
+            continue
+        sound = tuple(trial for trial in step.trials if trial not in losses)
+        if sound:
+            yield replace(step, trials=sound)
+        for trial in step.trials:
+            if trial in losses:
+                yield Build(trials=(trial,)) if isinstance(step, Build) else Measure(trials=(trial,), retimes=0)
+
+
+def failed_too_often(case: Mapping[str, Any], step: Step) -> str | None:
+    """Why a step is given up, or None."""
+    failed = case["failures"].get(step_key(step))
+    if failed is None or failed["count"] < MAXIMUM_FAILURES:
+        return None
+    word = step_document(step)["step"]
+    return f"the step {word} of case {case['position']} failed {failed['count']} times: {failed['message']}"
+
+
+def _undone(step: Step, state: CaseState) -> list[str]:
+    """Trials that the step was to bring further and did not."""
+    if not isinstance(step, Build | Measure | ShareCode):
+        return []
+    asked = conflicts(step)
+    pending = [trial for trial in state.trials if trial.id in asked and trial.outcome == "pending"]
+    return [trial.id for trial in pending if trial.artifact is None or not isinstance(step, Build)]
+
+
+def _count_failure(session: Session, case_id: str, step: Step, message: str) -> None:
+    row = cases.case_row(session, case_id)
+    assert row is not None
+    known = row["failures"].get(step_key(step), {"count": 0})
+    counted = {"count": known["count"] + 1, "message": message}
+    cases.update_case(session, case_id, {"failures": {**row["failures"], step_key(step): counted}})

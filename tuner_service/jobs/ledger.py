@@ -1,0 +1,200 @@
+"""The ledger of a case: rebuilt from its rows, changed by events, written back. ``search.ledger`` gives the meaning."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from search.documents import record_document, record_from_document
+from search.events import CaseSettled, Event, event_document, event_from_document
+from search.ledger import CaseState, TrialState, apply
+from search.lowering.contract import Artifact, CodeFacts
+from search.measuring.protocol import Checks, timing_document, timing_from_document
+from search.outcome import Rejected
+from search.space.candidate import Candidate
+from tuner_service.db.clock import now
+from tuner_service.db.queries import cases, jobs, trials
+
+CACHED_TRIALS = 60_000
+"""Copies together hold at most so many trials (a few hundred MB), or one case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A case's state as of one revision of its rows."""
+
+    revision: int
+    state: CaseState
+
+
+class Ledger:
+    """Reads and writes the ledgers of cases. Thread-safe.
+
+    The rows own the state. A copy in memory is used only while the row's revision says that it is current, so a
+    case with thousands of trials is not read again for every event.
+    """
+
+    def __init__(self) -> None:
+        self._copies: OrderedDict[str, Entry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def load(self, session: Session, case_id: str) -> CaseState:
+        """The state as the session's transaction sees it. The case must be opened. KeyError when there is none."""
+        return self._entry(session, case_id).state
+
+    def change(self, session: Session, case_id: str, event: Event, *, worker: str | None) -> Change | None:
+        """Writes what an event changes; None when it is stale or repeated and changes nothing.
+
+        Call it in a writing transaction, and :meth:`keep` after its commit.
+        """
+        entry = self._entry(session, case_id)
+        after = apply(entry.state, event)
+        if after is entry.state:
+            return None
+        before = {trial.id: trial for trial in entry.state.trials}
+        changed = tuple(trial for trial in after.trials if trial is not before[trial.id])
+        for trial in changed:
+            ended = trial.outcome != "pending" and before[trial.id].outcome == "pending"
+            values = _trial_values(trial) | ({"finished_at": now(), "worker": worker} if ended else {})
+            trials.update_trial(session, trial.id, values)
+        kind = event_document(event)["event"]
+        values = {"revision": entry.revision + 1}
+        if isinstance(event, CaseSettled):
+            values |= {"settled": True, "result": record_document(event)}
+        elif name := _case_event_name(session, case_id, event):
+            cases.add_case_event(session, case_id, kind, name, event_document(event))
+        cases.update_case(session, case_id, values)
+        return Change(case_id=case_id, kind=kind, trials=changed, entry=Entry(revision=entry.revision + 1, state=after))
+
+    def keep(self, change: Change) -> None:
+        """Remembers the state that a committed change led to."""
+        self._keep(change.case_id, change.entry)
+
+    def _entry(self, session: Session, case_id: str) -> Entry:
+        case = cases.case_row(session, case_id)
+        if case is None:
+            raise KeyError(case_id)
+        with self._lock:
+            copy = self._copies.get(case_id)
+        if copy is not None and copy.revision == case["revision"]:
+            return copy
+        entry = Entry(revision=case["revision"], state=_state(session, case))
+        self._keep(case_id, entry)
+        return entry
+
+    def _keep(self, case_id: str, entry: Entry) -> None:
+        with self._lock:
+            known = self._copies.get(case_id)
+            if known is None or known.revision <= entry.revision:
+                self._copies[case_id] = entry
+                self._copies.move_to_end(case_id)
+            while len(self._copies) > 1 and self._cached_trials() > CACHED_TRIALS:
+                self._copies.popitem(last=False)
+
+    def _cached_trials(self) -> int:
+        return sum(len(entry.state.trials) for entry in self._copies.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What an event changed."""
+
+    case_id: str
+    kind: str
+    """The event's word."""
+    trials: tuple[TrialState, ...]
+    """Trials that changed, as they are now."""
+    entry: Entry
+
+
+def touch(session: Session, case_id: str) -> None:
+    """Makes every copy of a case's state stale, after its rows were changed by other means."""
+    row = cases.case_row(session, case_id)
+    assert row is not None
+    cases.update_case(session, case_id, {"revision": row["revision"] + 1})
+
+
+def _state(session: Session, case: Mapping[str, Any]) -> CaseState:
+    """From rows: the trials as they stand, then the recorded events of the case as a whole, in their order."""
+    request = jobs.job_row(session, case["job_id"])["request"]
+    state = CaseState(
+        id=case["id"],
+        trials=tuple(_trial_state(row) for row in trials.ledger_rows(session, case["id"])),
+        baselines_wanted=tuple(request["baselines"]),
+    )
+    standing = state.trials
+    for document in cases.case_events(session, [case["id"]]).get(case["id"], []):
+        state = apply(state, event_from_document(document))
+    # The rows already hold what these events did to trials.
+    settled = None if case["result"] is None else record_from_document(CaseSettled, case["result"])
+    return replace(state, trials=standing, settled=settled)
+
+
+def _trial_state(row: Mapping[str, Any]) -> TrialState:
+    build = row["build"] or {}
+    rejected = row["outcome"] == "rejected"
+    return TrialState(
+        id=row["id"],
+        ordinal=row["ordinal"],
+        candidate=Candidate.from_document(row["candidate"]),
+        in_space=row["in_space"],
+        is_default=row["is_default"],
+        outcome=row["outcome"],
+        private_scalars=row["private_scalars"],
+        score=row["score"],
+        plan=row["plan"],
+        rejection=Rejected(stage=row["stage"], reason=row["reason"], detail=row["detail"] or {}) if rejected else None,
+        artifact=None if row["artifact"] is None else Artifact.from_document(row["artifact"]),
+        facts=None if row["code"] is None else CodeFacts.from_document(row["code"]),
+        lower_seconds=build.get("lower_seconds"),
+        compile_seconds=build.get("compile_seconds"),
+        checks=None if row["checks"] is None else Checks.from_document(row["checks"]),
+        timing={} if row["timing"] is None else timing_from_document(row["timing"]),
+        overlapped=bool(row["overlapped"]),
+        same_code_as=row["same_code_as"],
+    )
+
+
+def _trial_values(trial: TrialState) -> dict[str, Any]:
+    """The columns that an event can change."""
+    rejection, artifact = trial.rejection, trial.artifact
+    measured = trial.outcome == "measured"
+    return {
+        "outcome": trial.outcome,
+        "stage": None if rejection is None else rejection.stage,
+        "reason": None if rejection is None else rejection.reason,
+        "detail": None if rejection is None else dict(rejection.detail),
+        "artifact": None if artifact is None else artifact.document(),
+        "source_sha256": None if artifact is None else artifact.source_sha256,
+        "code": None if trial.facts is None else trial.facts.document(),
+        "build": None
+        if trial.lower_seconds is None
+        else {"lower_seconds": trial.lower_seconds, "compile_seconds": trial.compile_seconds},
+        "checks": None if trial.checks is None else trial.checks.document(),
+        "timing": timing_document(trial.timing) if trial.timing else None,
+        "median_seconds": trial.timing["device_batch"].median_seconds if measured else None,
+        "overlapped": trial.overlapped if measured else None,
+        "same_code_as": trial.same_code_as,
+    }
+
+
+def _case_event_name(session: Session, case_id: str, event: Event) -> str | None:
+    """What tells events of one kind apart within a case; None for events that are about one trial only."""
+    document = event_document(event)
+    match document["event"]:
+        case "default_retimed":
+            return str(document["sequence"])
+        case "finals_measured":
+            recorded = cases.case_events(session, [case_id]).get(case_id, [])
+            return str(sum(known["event"] == "finals_measured" for known in recorded))
+        case "baseline_measured":
+            return str(document["samples"]["name"])
+        case "fresh_built" | "revalidated":
+            return str(document["trial"])
+        case _:
+            return None

@@ -1,0 +1,92 @@
+"""Opening a case: every candidate gets its row, in chunks that a crash cannot tear. Rejections by plan are outcomes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from search.planning.plan import PlannedCandidate, plan_case
+from search.program.case import Case
+from search.program.limits import DEFAULT_LIMITS
+from search.program.resolve import resolve_case
+from search.space.candidate import TargetKind
+from search.space.resolve import resolve_space
+from tuner_service.db.clock import new_id, now
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import cases, jobs, trials
+from tuner_service.jobs.states import job_has_ended
+
+CHUNK_TRIALS = 500
+"""Rows per transaction: a large space must not hold the write lock for long."""
+STORED_LIMITS = replace(DEFAULT_LIMITS, dim_extent=2**62, tensor_bytes=2**62)
+"""What was admitted under the limits of its time stays admitted."""
+
+
+def case_of(document: Mapping[str, Any]) -> Case:
+    """The Case of a stored case document."""
+    return resolve_case(document, limits=STORED_LIMITS)
+
+
+def open_case(database: Database, job_id: str, case_id: str) -> None:
+    """Adds the rows that a case lacks, in canonical order; does nothing when it is opened.
+
+    In a job that has ended the candidates are recorded too, as ``not_run`` unless their plan rejects them, so that
+    the counts add up. Idempotent; safe to be killed at any moment. Raises DatabaseProblem.
+    """
+    with database.read() as session:
+        row = cases.case_row(session, case_id)
+        job = jobs.job_row(session, job_id)
+        assert row is not None
+        done = trials.count_trials(session, case_id)
+    if row["opened"]:
+        return
+    planned = itertools.islice(_plan(row, job), done, None)
+    for first in itertools.count(done, CHUNK_TRIALS):
+        chunk = list(itertools.islice(planned, CHUNK_TRIALS))
+        with database.write() as session:
+            ended = job_has_ended(jobs.job_row(session, job_id)["state"])
+            rows = [_row(job_id, case_id, first + place, item, ended=ended) for place, item in enumerate(chunk)]
+            trials.insert_trials(session, rows)
+            if len(chunk) < CHUNK_TRIALS:
+                cases.update_case(session, case_id, {"opened": True, "revision": row["revision"] + 1})
+                jobs.add_job_event(session, job_id, "case", {"case_id": case_id, "event": "opened"})
+                return
+
+
+def _plan(row: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[PlannedCandidate]:
+    case = case_of(row["document"])
+    target: TargetKind = job["device"]["target"]
+    space = resolve_space(row["space"], case, target)
+    return plan_case(case, space, budget_scalars=job["request"]["private_budget_scalars"])
+
+
+def _row(job_id: str, case_id: str, ordinal: int, planned: PlannedCandidate, *, ended: bool) -> dict[str, Any]:
+    candidate, rejection, plan = planned.candidate, planned.rejection, planned.plan
+    outcome = "rejected" if rejection else "not_run" if ended else "pending"
+    word = candidate.input
+    stamp = now()
+    return {
+        "id": new_id("trl"),
+        "job_id": job_id,
+        "case_id": case_id,
+        "ordinal": ordinal,
+        "digest": candidate.digest,
+        "candidate": candidate.document(),
+        "width": candidate.width,
+        "input": word if isinstance(word, str) else ",".join(f"{tensor}={choice}" for tensor, choice in word),
+        "in_space": planned.in_space,
+        "is_default": planned.is_default,
+        "outcome": outcome,
+        "stage": rejection.stage if rejection else None,
+        "reason": rejection.reason if rejection else None,
+        "detail": dict(rejection.detail) if rejection else None,
+        "private_scalars": plan.private_scalars if plan else 0,
+        "score": plan.score if plan else None,
+        "plan": plan.document() if plan else None,
+        "attempt": 1,
+        "losses": 0,
+        "created_at": stamp,
+        "finished_at": None if outcome == "pending" else stamp,
+    }

@@ -1,0 +1,238 @@
+"""What a job or plan asks for: the JSON body resolved, or everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from search.device.spec import DTYPES_BY_TARGET, DeviceSpec
+from search.errors import InvalidInput, Problem
+from search.planning.budget import DEFAULT_BUDGET_SCALARS, validate_budget
+from search.program.case import Case
+from search.program.limits import DEFAULT_LIMITS
+from search.program.limits import Limits as ProgramLimits
+from search.program.report import Report, child
+from search.program.resolve import resolve_case
+from search.space.candidate import TargetKind
+from search.space.enumerate import MAX_CANDIDATES_PER_CASE, Space
+from search.space.knobs import target_knobs
+from search.space.resolve import resolve_space
+
+KEYS = ("cases", "device", "space", "private_budget_scalars", "protocol", "baselines", "labels")
+BASELINES = ("torch_eager", "torch_compile")
+SEARCH_PROTOCOLS = ("search",)
+"""Protocols that a job may ask for: finals and acceptance are not ways to search."""
+DEFAULT_DEVICE = "cpu"
+LABEL_NAME_CHARS, LABEL_VALUE_CHARS = 64, 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much one request may ask for."""
+
+    cases: int = 64
+    candidates_per_case: int = MAX_CANDIDATES_PER_CASE
+    candidates_per_job: int = 200_000
+    labels: int = 32
+    program: ProgramLimits = field(default=DEFAULT_LIMITS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedCase:
+    """One case of a request with its space."""
+
+    case: Case
+    space: Space
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRequest:
+    """A request with every default resolved. ``document`` is its JSON; sent again it resolves to the same."""
+
+    document: Mapping[str, Any]
+    device: DeviceSpec
+    cases: tuple[ResolvedCase, ...]
+    budget_scalars: int | None
+    baselines: tuple[str, ...]
+    protocol: str
+    labels: Mapping[str, str]
+
+
+def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Limits) -> ResolvedRequest:
+    """The complete request that a JSON body describes. ``devices``: id → spec, the unavailable ones included.
+
+    InvalidInput with every problem found; ``field`` is a JSON pointer into the body.
+    """
+    report = Report()
+    if not isinstance(body, Mapping):
+        report.add("", body, "a request is a JSON object", list(KEYS))
+        report.raise_if_any()
+    for key in [key for key in body if key not in KEYS][:8]:
+        report.add(child("", str(key)), body[key], "unknown key", list(KEYS))
+    device = _device(body.get("device", DEFAULT_DEVICE), devices, report)
+    cases = _cases(body.get("cases"), limits, device, report)
+    resolved = _spaces(body.get("space", {}), cases, device.target if device else "cpu", limits, report)
+    budget = _budget(body, report)
+    protocol = body.get("protocol", SEARCH_PROTOCOLS[0])
+    if protocol not in SEARCH_PROTOCOLS:
+        report.add("/protocol", protocol, "unknown protocol", list(SEARCH_PROTOCOLS))
+    baselines = _baselines(body.get("baselines", ["torch_eager"]), report)
+    labels = _labels(body.get("labels", {}), limits, report)
+    if device is not None:
+        _widths(resolved, device, report)
+    report.raise_if_any()
+    assert device is not None
+    document = {
+        "cases": [item.case.document() for item in resolved],
+        "device": body.get("device", DEFAULT_DEVICE),
+        "space": _lists(body.get("space", {}), resolved[0].case, device.target),
+        "private_budget_scalars": budget,
+        "protocol": protocol,
+        "baselines": list(baselines),
+        "labels": labels,
+    }
+    return ResolvedRequest(
+        document=document,
+        device=device,
+        cases=tuple(resolved),
+        budget_scalars=budget,
+        baselines=baselines,
+        protocol=protocol,
+        labels=labels,
+    )
+
+
+def _device(name: Any, devices: Mapping[str, DeviceSpec], report: Report) -> DeviceSpec | None:
+    """The device of that id, or the first usable one of that kind."""
+    named = [spec for spec in devices.values() if isinstance(name, str) and name in (spec.id, spec.kind)]
+    usable = [spec for spec in named if spec.available]
+    if usable:
+        return usable[0]
+    if named:
+        reasons = "; ".join(f"{spec.id}: {spec.reason or 'no reason known'}" for spec in named)
+        others = sorted({word for spec in devices.values() if spec.available for word in (spec.kind, spec.id)})
+        report.add("/device", name, f"this device is unavailable ({reasons})", others)
+        return None
+    known = sorted({word for spec in devices.values() for word in (spec.kind, spec.id)})
+    report.add("/device", name, "unknown device; give a kind or an id", known)
+    return None
+
+
+def _cases(given: Any, limits: Limits, device: DeviceSpec | None, report: Report) -> dict[int, Case]:
+    """Position → case, for those that resolve."""
+    allowed = f"a list of 1 to {limits.cases} cases"
+    if not isinstance(given, list) or not given:
+        report.add(
+            "/cases", given, "at least one case is needed" if given == [] else "expected a list of cases", allowed
+        )
+        return {}
+    if len(given) > limits.cases:
+        report.add("/cases", len(given), f"{len(given)} cases in one job", allowed)
+        return {}
+    cases: dict[int, Case] = {}
+    for position, document in enumerate(given):
+        pointer = f"/cases/{position}"
+        try:
+            case = resolve_case(document, pointer=pointer, limits=limits.program)
+        except InvalidInput as error:
+            report.extend(error.problems)
+            continue
+        allowed_dtypes = DTYPES_BY_TARGET.get(device.target) if device else None
+        for tensor, dtype in case.dtypes.items():
+            if allowed_dtypes is not None and dtype not in allowed_dtypes:
+                field_ = child(f"{pointer}/dtypes", tensor)
+                report.add(field_, dtype, "this device has no such dtype", list(allowed_dtypes))
+        cases[position] = case
+    return cases
+
+
+def _spaces(
+    given: Any, cases: Mapping[int, Case], target: TargetKind, limits: Limits, report: Report
+) -> list[ResolvedCase]:
+    """The space of every case; a problem that several cases share is told once."""
+    resolved: list[ResolvedCase] = []
+    problems: dict[tuple[str, str], Problem] = {}
+    candidates = 0
+    for position, case in cases.items():
+        try:
+            space = resolve_space(given, case, target)
+        except InvalidInput as error:
+            problems |= {(p.field, p.message): p for p in error.problems if (p.field, p.message) not in problems}
+            continue
+        candidates += space.size
+        if space.size > limits.candidates_per_case:
+            message = f"the space has {space.size} candidates for case {position}; shorten some lists"
+            allowed = f"at most {limits.candidates_per_case} candidates per case"
+            report.add("/space", space.size, message, allowed)
+        resolved.append(ResolvedCase(case=case, space=space))
+    if not cases:
+        problems = _without_cases(given, target)
+    if candidates > limits.candidates_per_job:
+        allowed = f"at most {limits.candidates_per_job} candidates per job"
+        report.add("/space", candidates, f"the job has {candidates} candidates over all cases", allowed)
+    report.extend(problems.values())
+    return resolved
+
+
+def _without_cases(given: Any, target: TargetKind) -> dict[tuple[str, str], Problem]:
+    """What is wrong with a space whatever the case, so that a body with bad cases hears of its space as well."""
+    if isinstance(given, Mapping) and isinstance(words := given.get("input"), list):
+        given = {**given, "input": [word for word in words if not isinstance(word, Mapping)] or ["reload"]}
+    stand_in = resolve_case({"kernel": "softmax", "dims": {"rows": 1, "cols": 1}})
+    try:
+        resolve_space(given, stand_in, target)
+    except InvalidInput as error:
+        return {(p.field, p.message): p for p in error.problems}
+    return {}
+
+
+def _lists(given: Mapping[str, Any], case: Case, target: TargetKind) -> dict[str, Any]:
+    """Every knob's list: the caller's, or the device's default one."""
+    return {knob.name: list(given.get(knob.name, knob.default(target, case))) for knob in target_knobs(target)}
+
+
+def _widths(cases: list[ResolvedCase], device: DeviceSpec, report: Report) -> None:
+    wide = sorted({width for item in cases for width in item.space.lists["width"] if width > device.max_width})
+    if wide:
+        report.add("/space/width", wide, f"{device.id} cannot run such widths", f"<= {device.max_width}")
+
+
+def _budget(body: Mapping[str, Any], report: Report) -> int | None:
+    budget = body.get("private_budget_scalars", DEFAULT_BUDGET_SCALARS)
+    try:
+        return validate_budget(budget)
+    except InvalidInput as error:
+        report.extend(error.problems)
+        return None
+
+
+def _baselines(given: Any, report: Report) -> tuple[str, ...]:
+    if not isinstance(given, list):
+        report.add("/baselines", given, "expected a list of baselines", list(BASELINES))
+        return ()
+    for position, name in enumerate(given):
+        if name not in BASELINES:
+            report.add(f"/baselines/{position}", name, "unknown baseline", list(BASELINES))
+        elif name in given[:position]:
+            report.add(f"/baselines/{position}", name, "this baseline stands twice", list(BASELINES))
+        if position >= 2 * len(BASELINES):
+            break
+    return tuple(given)
+
+
+def _labels(given: Any, limits: Limits, report: Report) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        report.add("/labels", given, "labels are an object: name to text", "an object of texts")
+        return {}
+    if len(given) > limits.labels:
+        report.add("/labels", len(given), f"{len(given)} labels", f"at most {limits.labels} labels")
+        return {}
+    allowed = f"a name of 1 to {LABEL_NAME_CHARS} and a text of at most {LABEL_VALUE_CHARS} characters"
+    for name, value in given.items():
+        if not isinstance(name, str) or not 0 < len(name) <= LABEL_NAME_CHARS or not name.isprintable() or "=" in name:
+            message = "a label's name is printable, without =, and not endless"
+            report.add(child("/labels", str(name)), name, message, allowed)
+        elif not isinstance(value, str) or len(value) > LABEL_VALUE_CHARS or "\0" in value:
+            report.add(child("/labels", name), value, "a label's value is a text, and not endless", allowed)
+    return dict(given)

@@ -1,0 +1,40 @@
+"""The data directory: what lies where, and the lock that keeps two services from sharing it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from tuner_service.errors import DataDirInUse
+
+
+class DataDir:
+    """One data directory. The lock dies with the process that holds it, however it dies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+        self.artifacts = self.path / "artifacts"
+        self.work = self.path / "work"
+        self._lock_path = self.path / "service.lock"
+        self._descriptor: int | None = None
+
+    def lock(self) -> None:
+        """Takes the directory. Raises DataDirInUse, naming the pid that has it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise DataDirInUse(self.path, holder) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._descriptor = descriptor
+
+    def unlock(self) -> None:
+        """Gives the directory back."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None

@@ -1,0 +1,304 @@
+"""The running machinery of a service: devices, engine, workers, and the thread that advances jobs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from search.device.spec import DeviceSpec
+from search.errors import InvalidInput
+from search.events import Built, Event
+from search.lowering.contract import Source
+from search.lowering.store import ArtifactStore
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import devices as device_queries
+from tuner_service.db.queries import jobs as job_queries
+from tuner_service.engine.local import LocalEngine
+from tuner_service.errors import DatabaseProblem, NotFound
+from tuner_service.jobs.advance import Advancer
+from tuner_service.jobs.cancel import cancel
+from tuner_service.jobs.ending import end_job
+from tuner_service.jobs.ledger import Ledger
+from tuner_service.jobs.recover import recover
+from tuner_service.workers.datadir import DataDir
+from tuner_service.workers.perform import Tools, Worker
+
+log = logging.getLogger(__name__)
+
+PROBE_AGAIN_SECONDS = 30.0
+"""How often an unavailable device is looked at again, and a present one is noted as seen."""
+REST_AFTER_SECONDS = 60.0
+"""Idle children hold memory (the compiler library above all): they end after so long without work."""
+MAXIMUM_ADVANCE_ERRORS = 3
+"""A job whose advance fails so often in a row, for a reason that waiting does not mend, has failed."""
+
+
+class Runtime:
+    """Runs the jobs of one data directory. Every public method is thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        data_dir: Path,
+        compile_slots: int = 1,
+        child_timeout_seconds: float = 60.0,
+        advance_period_seconds: float = 2.0,
+        stop_timeout_seconds: float = 15.0,
+        probe: Callable[[Path], Sequence[DeviceSpec]] | None = None,
+        tools: Callable[[Runtime], RuntimeTools] | None = None,
+    ) -> None:
+        """``probe`` and ``tools`` stand in for this machine's devices and compiler."""
+        self.database, self.data_dir = database, DataDir(data_dir)
+        self.compile_slots, self.child_timeout_seconds = compile_slots, child_timeout_seconds
+        self._period_seconds, self._stop_timeout_seconds = advance_period_seconds, stop_timeout_seconds
+        self._probe = probe or _attached_devices
+        self._make_tools = tools or _toolbox
+        self._devices: dict[str, DeviceSpec] = {}
+        self._engine: LocalEngine | None = None
+        self._tools: RuntimeTools | None = None
+        self._ledger = Ledger()
+        self._probed, self._stopping = threading.Event(), threading.Event()
+        self._probe_again = threading.Event()
+        self._wanted: set[str] = set()
+        self._woken = threading.Condition()
+        self._errors: Counter[str] = Counter()
+        self._waiting: dict[str, str] = {}
+        self._thread = threading.Thread(target=self._run, name="advance", daemon=True)
+
+    @property
+    def devices(self) -> Mapping[str, DeviceSpec]:
+        """Attached devices by id; empty until probed."""
+        return dict(self._devices)
+
+    def start(self) -> None:
+        """Takes the data directory and begins; returns at once. The schema must be up to date. DataDirInUse."""
+        self.data_dir.lock()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops running work (charged to nobody), kills children, gives the data directory back."""
+        self._stopping.set()
+        with self._woken:
+            self._woken.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(self._stop_timeout_seconds)
+        if self._engine is not None:
+            self._engine.close(timeout_seconds=self._stop_timeout_seconds)
+        if self._tools is not None:
+            self._tools.close()
+        self.data_dir.unlock()
+
+    def wait_probed(self, timeout_seconds: float) -> bool:
+        """Wait until every device was looked for; False when the time is over first."""
+        return self._probed.wait(timeout_seconds)
+
+    def wake(self, job_id: str) -> None:
+        """Look at this job soon."""
+        with self._woken:
+            self._wanted.add(job_id)
+            self._woken.notify_all()
+
+    def cancel(self, job_id: str) -> None:
+        """Stop a job: ledger first, then queued work, then running children. NotFound, DatabaseProblem."""
+        engine = self._engine
+        if engine is not None:
+            cancel(self.database, engine, job_id)
+        else:
+            end_job(self.database, job_id, "cancelled")
+        self.wake(job_id)
+
+    def leases(self) -> Mapping[str, Mapping[str, Any]]:
+        """Device id → what holds its measuring slot now: ``{"job_id", "case_id", "step"}``."""
+        engine = self._engine
+        running = {} if engine is None else {device: engine.running(device) for device in self._devices}
+        return {
+            device: {"job_id": task.job_id, "case_id": task.payload["case_id"], "step": task.payload["step"]["step"]}
+            for device, task in running.items()
+            if task is not None
+        }
+
+    def waiting(self) -> Mapping[str, str]:
+        """Jobs that wait for something on our side (disk, database) → the reason."""
+        return dict(self._waiting)
+
+    def load_source(self, source_sha256: str) -> Source | None:
+        """A kernel's source from the artifact store; None when it is not there."""
+        try:
+            return ArtifactStore(self.data_dir.artifacts).load_source(source_sha256)
+        except InvalidInput:
+            return None
+
+    def overlap_watch(self) -> Callable[[], bool]:
+        """A function that says whether compiling went on at any moment since it was last asked."""
+        assert self._engine is not None
+        return self._engine.overlap_watch()
+
+    def _run(self) -> None:
+        """The advance thread: probe, recover, then advance what is wanted until told to stop."""
+        if not self._first_probe():
+            return
+        self._tools = self._make_tools(self)
+        worker = Worker(
+            database=self.database,
+            ledger=self._ledger,
+            tools=self._tools,
+            recorded=self._on_recorded,
+            cancel_tasks=lambda job_id: engine.cancel(job_id),
+            toolchain_broke=self._probe_again.set,
+        )
+        engine = LocalEngine(
+            handler=worker.handle,
+            after=self.wake,
+            on_failure=worker.on_failure,
+            compile_slots=self.compile_slots,
+            devices=list(self._devices),
+        )
+        self._engine = engine
+        advancer = Advancer(
+            database=self.database,
+            ledger=self._ledger,
+            engine=engine,
+            devices=lambda: self._devices,
+            compile_slots=self.compile_slots,
+        )
+        self._patiently(lambda: self._wanted.update(recover(self.database)))
+        engine.start()
+        self._probed.set()
+        self._loop(advancer)
+
+    def _loop(self, advancer: Advancer) -> None:
+        looked = probed = busy = time.monotonic()
+        while not self._stopping.is_set():
+            with self._woken:
+                self._woken.wait_for(lambda: self._wanted or self._stopping.is_set(), self._period_seconds)
+                wanted, self._wanted = sorted(self._wanted), set()
+            for job_id in wanted:
+                if not self._stopping.is_set():
+                    self._advance(advancer, job_id)
+                busy = time.monotonic()
+            if time.monotonic() - looked >= self._period_seconds:
+                looked = time.monotonic()
+                self._want_active()
+            if self._probe_again.is_set() or time.monotonic() - probed >= PROBE_AGAIN_SECONDS:
+                self._look_again()
+                probed = time.monotonic()
+            if time.monotonic() - busy >= REST_AFTER_SECONDS and self._tools is not None:
+                self._tools.rest()
+                busy = time.monotonic()
+
+    def _want_active(self) -> None:
+        """No lost notice may stall a job: every unfinished one is looked at once in a while."""
+        try:
+            with self.database.read() as session:
+                active = job_queries.active_job_ids(session)
+        except DatabaseProblem as error:
+            log.warning("jobs cannot be listed: %s", error)
+            return
+        with self._woken:
+            self._wanted.update(active)
+
+    def _advance(self, advancer: Advancer, job_id: str) -> None:
+        try:
+            advancer.advance(job_id)
+        except NotFound:
+            return
+        except DatabaseProblem as error:
+            log.warning("job %s waits: %s", job_id, error)
+            self._waiting[job_id] = str(error)
+            return
+        except Exception as error:
+            log.exception("job %s could not be advanced", job_id)
+            self._errors[job_id] += 1
+            if self._errors[job_id] >= MAXIMUM_ADVANCE_ERRORS:
+                self._give_up(job_id, f"the job could not be advanced: {type(error).__name__}: {error}")
+            return
+        self._errors.pop(job_id, None)
+        self._waiting.pop(job_id, None)
+
+    def _give_up(self, job_id: str, reason: str) -> None:
+        try:
+            end_job(self.database, job_id, "failed", error=reason)
+        except DatabaseProblem as error:
+            log.warning("the failure of job %s could not be recorded yet: %s", job_id, error)
+        if self._engine is not None:
+            self._engine.cancel(job_id)
+
+    def _on_recorded(self, job_id: str, event: Event) -> None:
+        """An idle device need not wait for the rest of a build batch."""
+        if isinstance(event, Built) and self._engine is not None and not self._engine.counts(job_id)["device"]:
+            self.wake(job_id)
+
+    def _first_probe(self) -> bool:
+        while not self._stopping.is_set():
+            try:
+                self._devices = {spec.id: spec for spec in self._probe(self.data_dir.work)}
+            except Exception:
+                log.exception("devices could not be probed; trying again")
+                self._stopping.wait(5.0)
+                continue
+            self._patiently(self._note_devices)
+            return True
+        return False
+
+    def _look_again(self) -> None:
+        """Notes present devices as seen, and probes again when one is unavailable or a toolchain broke."""
+        doubtful = self._probe_again.is_set() or not all(spec.available for spec in self._devices.values())
+        self._probe_again.clear()
+        try:
+            if doubtful:  # a probe compiles and runs something: not beside measurements without need
+                found = {spec.id: spec for spec in self._probe(self.data_dir.work)}
+                self._devices = {id_: found.get(id_, spec) for id_, spec in self._devices.items()}
+            self._note_devices()
+        except Exception:
+            log.exception("devices could not be looked at again")
+
+    def _note_devices(self) -> None:
+        with self.database.write() as session:
+            for spec in self._devices.values():
+                device_queries.seen_device(session, spec.document())
+
+    def _patiently(self, action: Callable[[], object]) -> None:
+        """Does something with the database, trying again while it has a problem, until told to stop."""
+        while not self._stopping.is_set():
+            try:
+                action()
+                return
+            except DatabaseProblem as error:
+                log.warning("the database has a problem, trying again: %s", error)
+                self._stopping.wait(self._period_seconds)
+
+
+class RuntimeTools(Tools, Protocol):
+    """Tools that hold children."""
+
+    def rest(self) -> None:
+        """Ends idle children; the next step starts new ones."""
+        ...
+
+    def close(self) -> None:
+        """Ends every child."""
+        ...
+
+
+def _attached_devices(work: Path) -> Sequence[DeviceSpec]:
+    from search.measuring.attach import attached_devices
+
+    return attached_devices(work)
+
+
+def _toolbox(runtime: Runtime) -> RuntimeTools:
+    from tuner_service.workers.toolbox import Toolbox
+
+    return Toolbox(
+        devices=runtime.devices,
+        artifacts=runtime.data_dir.artifacts,
+        work=runtime.data_dir.work,
+        child_timeout_seconds=runtime.child_timeout_seconds,
+        overlap_watch=runtime.overlap_watch,
+    )
