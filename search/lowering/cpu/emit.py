@@ -6,7 +6,7 @@ import json
 
 from search.lowering.contract import Emitted
 from search.lowering.cpu import names
-from search.lowering.cpu.expressions import IDENTITIES, Scope, Unsupported, Value
+from search.lowering.cpu.expressions import IDENTITIES, Scope, UnsupportedError, Value
 from search.lowering.cpu.geometry import Geometry, geometry_of
 from search.lowering.cpu.preamble import helper_source
 from search.lowering.cpu.rows import RowSteps
@@ -29,7 +29,7 @@ F32 = "float32"
 I32 = "int32"
 """
 
-_MAIN = '''
+_MAIN = """
 
 if __name__ == "__main__":
     from tilelang import tvm
@@ -38,13 +38,13 @@ if __name__ == "__main__":
     target = tvm.target.Target("c")
     with tvm.transform.PassContext(opt_level=3, config={config}), target:
         print(lower(kernel, target=target).kernel_source)
-'''
+"""
 
 
 def emit(schedule: Schedule) -> Emitted:
     """The schedule as one Python module that defines ``kernel`` and prints its C text when run.
 
-    Raises Unsupported for what this target cannot express.
+    Raises UnsupportedError for what this target cannot express.
     """
     return Emitted(tilelang_text=_Module(schedule).source(), symbol=SYMBOL)
 
@@ -61,7 +61,7 @@ class _Module:
         self.used: set[str] = set()
         for tensor, layout in self.layouts.items():
             if layout.dtype != "float32":
-                raise Unsupported(f"tensor {tensor} of dtype {layout.dtype}")
+                raise UnsupportedError(f"tensor {tensor} of dtype {layout.dtype}")
 
     def source(self) -> str:
         """The whole module."""
@@ -87,7 +87,9 @@ class _Module:
         text.line("")
         text.line("")
         text.line("@T.prim_func")
-        arguments = (f"{names.tensor(n)}: T.Tensor({layout.shape(self.rows)}, F32)" for n, layout in self.layouts.items())
+        arguments = (
+            f"{names.tensor(n)}: T.Tensor({layout.shape(self.rows)}, F32)" for n, layout in self.layouts.items()
+        )
         with text.block(f"def {SYMBOL}({', '.join(arguments)}):"):
             grid = f"T.ceildiv({self.rows}, {self.geometry.slots})" if self.geometry.slots > 1 else self.rows
             with text.block(f"with T.Kernel({grid}) as bx:"):
@@ -123,12 +125,16 @@ class _Module:
         return out
 
     def _steps(self, text: Text) -> None:
-        scope = Scope(names=self._names(), coordinates={self.case.program.row_axis.name: self.geometry.row}, used=self.used)
+        scope = Scope(
+            names=self._names(), coordinates={self.case.program.row_axis.name: self.geometry.row}, used=self.used
+        )
         reducers = {state.name: state for state in self.schedule.reducers}
         missing = [s.name for s in reducers.values() if (s.op, s.dtype) not in IDENTITIES]
         if missing:
-            raise Unsupported(f"reducer dtypes of {', '.join(missing)}")
-        steps = RowSteps(text=text, geometry=self.geometry, scope=scope, layouts=self.layouts, reducers=reducers, rows=self.rows)
+            raise UnsupportedError(f"reducer dtypes of {', '.join(missing)}")
+        steps = RowSteps(
+            text=text, geometry=self.geometry, scope=scope, layouts=self.layouts, reducers=reducers, rows=self.rows
+        )
         extents = {axis.name: self.case.extent(axis.name) for axis in self.case.program.axes}
         for step in self.schedule.steps:
             if not isinstance(step, DistributedLoop):

@@ -61,7 +61,7 @@ IDENTITIES: dict[tuple[ReduceOp, str], str] = {
 """Value that every partial starts from."""
 
 
-class Unsupported(ValueError):
+class UnsupportedError(ValueError):
     """A construct that this lowering cannot express; becomes a rejection, never wrong code."""
 
 
@@ -97,7 +97,7 @@ class Scope:
         return Value(text=f"{helper}({', '.join(arg.text for arg in args)})", dtype=dtype, opaque=True)
 
     def render(self, expr: Expr) -> Value:
-        """The text of an expression. Raises Unsupported."""
+        """The text of an expression. Raises UnsupportedError."""
         return _RENDERERS[type(expr)](self, expr)
 
     def render_float(self, expr: Expr) -> Value:
@@ -113,7 +113,7 @@ class Scope:
             return Value(text=value.text, dtype=INT, loose=value.loose, opaque=value.opaque)
         if dtype == value.dtype:
             return value
-        raise Unsupported(f"{value.dtype} stored as {dtype}")
+        raise UnsupportedError(f"{value.dtype} stored as {dtype}")
 
     def bound(self, value: Value) -> Value:
         """The value in a form that TileLang binds once instead of copying it to each use."""
@@ -141,7 +141,9 @@ class Scope:
             sign = "+" if op == "sum" else "*"
             return Value(text=f"{left.operand} {sign} {right.operand}", dtype=dtype, loose=True)
         if op in ("max", "min"):
-            return self.call({"max": "maximum", "min": "minimum"}[op] + ("" if dtype == FLOAT else "_i32"), dtype, left, right)
+            return self.call(
+                {"max": "maximum", "min": "minimum"}[op] + ("" if dtype == FLOAT else "_i32"), dtype, left, right
+            )
         return self.call(f"bit_{op}", dtype, left, right)
 
     def affine(self, subscript: Affine) -> str:
@@ -181,7 +183,7 @@ def _index(scope: Scope, expr: Index) -> Value:
 
 
 def _load(scope: Scope, expr: Load) -> Value:
-    raise Unsupported(f"load of {expr.tensor} inside an expression: planning lifts loads into ops")
+    raise UnsupportedError(f"load of {expr.tensor} inside an expression: planning lifts loads into ops")
 
 
 def _unary(scope: Scope, expr: Unary) -> Value:
@@ -238,10 +240,18 @@ def _cast(scope: Scope, expr: Cast) -> Value:
     if expr.dtype == FLOAT:
         return scope.as_float(value)
     if expr.dtype == INT:
-        return scope.call("truncate", INT, value) if value.dtype == FLOAT else Value(text=value.text, dtype=INT, loose=value.loose)
+        return (
+            scope.call("truncate", INT, value)
+            if value.dtype == FLOAT
+            else Value(text=value.text, dtype=INT, loose=value.loose)
+        )
     if expr.dtype == BOOL:
-        return value if value.dtype == BOOL else scope.call("ne", BOOL, *_promoted(scope, value, Value(text="0", dtype=INT)))
-    raise Unsupported(f"cast to {expr.dtype}")
+        return (
+            value
+            if value.dtype == BOOL
+            else scope.call("ne", BOOL, *_promoted(scope, value, Value(text="0", dtype=INT)))
+        )
+    raise UnsupportedError(f"cast to {expr.dtype}")
 
 
 _RENDERERS: dict[type, Callable[..., Value]] = {

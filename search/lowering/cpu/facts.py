@@ -25,7 +25,9 @@ _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\t(\S+)(.*)$")
 _CONDITIONAL = re.compile(r"(j(?!mp)[a-z]+|b\.[a-z]+|cbn?z|tbn?z)\Z")
 _VECTOR_BITS = (("%zmm", 512), ("%ymm", 256), ("%xmm", 128))
 _ARM_VECTOR = re.compile(r"\b[vq]\d+\b")
-_PACKED_XMM = re.compile(r"^v?(?:[a-z0-9]*p[sdh]|p[a-z0-9]+|mov(?:dqa|dqu|aps|ups)[0-9]*|broadcast\w*|f?n?m(?:add|sub)\w*ps)\b")
+_PACKED_XMM = re.compile(
+    r"^v?(?:[a-z0-9]*p[sdh]|p[a-z0-9]+|mov(?:dqa|dqu|aps|ups)[0-9]*|broadcast\w*|f?n?m(?:add|sub)\w*ps)\b"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +134,8 @@ def _artifact_sha256(
             if section.name in parts:
                 references.append([relocation.offset, relocation.kind, "self", parts.index(section.name), offset])
             else:
-                references.append([relocation.offset, relocation.kind, "constant", parsed.datum(target.section, offset).hex()])
+                references.append(
+                    [relocation.offset, relocation.kind, "constant", parsed.datum(target.section, offset).hex()]
+                )
         form.append([parsed.sections[at].data.hex(), references])
     return hashlib.sha256(json.dumps([parsed.machine, form], separators=(",", ":")).encode()).hexdigest()

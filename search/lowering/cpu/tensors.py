@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from search.lowering.cpu.expressions import Scope, Unsupported
+from search.lowering.cpu.expressions import Scope, UnsupportedError
 from search.lowering.cpu.geometry import join, product
 from search.program.case import Case
 from search.program.ir import Affine, Tensor
@@ -51,7 +51,7 @@ class Layout:
     def flat(self, row: str, offset: str) -> str:
         """Index text of a flattened column offset (tensors whose row axis comes first)."""
         if self.row_at != 0:
-            raise Unsupported("streaming store to a tensor whose row axis is not the first")
+            raise UnsupportedError("streaming store to a tensor whose row axis is not the first")
         return f"{row}, {offset}"
 
     def _group(self, positions: range, subscripts: Sequence[Affine], scope: Scope, axes: tuple[str, ...]) -> str:
@@ -82,5 +82,5 @@ def layout_of(case: Case, tensor: Tensor) -> Layout:
 def _row_affine(subscript: Affine, axis: str, row: str) -> str:
     coefficients = dict(subscript.terms)
     if set(coefficients) - {axis}:
-        raise Unsupported("row subscript that names something other than the row axis")
+        raise UnsupportedError("row subscript that names something other than the row axis")
     return join(product(row, coefficients.get(axis, 0)), str(subscript.constant))

@@ -13,11 +13,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from search.errors import ToolchainUnavailable
+from search.lowering.cpu.file_hashes import FileHashes
 
 HEADER = Path(__file__).with_name("tuner.h")
 _X86_FLAGS = ("-mprefer-vector-width=512", "-fcf-protection=none")
@@ -40,6 +40,7 @@ COMPILE_FLAGS: tuple[str, ...] = (
 """Never -ffast-math: it is wrong on NaN and infinite rows, and loading such a library sets flush-to-zero."""
 LINK_FLAGS: tuple[str, ...] = ("-shared", "-s")
 LIBRARIES: tuple[str, ...] = ("-lm",)
+_NO_TILELANG = "TileLang is not installed; install the extra 'tune'"
 _CHECK_SECONDS = 20.0
 _PROGRAM = '#include "tuner.h"\nint main(void) { return tuner_exp(0.0f) == 1.0f ? 0 : 1; }\n'
 
@@ -61,16 +62,16 @@ def objdump() -> str:
     return found
 
 
-def check() -> str | None:
-    """Why this toolchain cannot build kernels, or None: compiles and runs a program of three lines."""
+def check(*, work_dir: Path | None = None) -> str | None:
+    """Why this toolchain cannot build kernels, or None: compiles and runs a program of two lines in ``work_dir``."""
     if importlib.util.find_spec("tilelang") is None:
-        return "TileLang is not installed; install the extra 'tune'"
+        return _NO_TILELANG
     try:
         cc = compiler()
         objdump()
     except ToolchainUnavailable as error:
         return str(error)
-    with tempfile.TemporaryDirectory(prefix="tuner-check-") as folder:
+    with tempfile.TemporaryDirectory(prefix="tuner-check-", dir=work_dir) as folder:
         source, program = Path(folder, "check.c"), Path(folder, "check")
         source.write_text(_PROGRAM)
         command = [cc, *COMPILE_FLAGS, "-I", str(HEADER.parent), str(source), "-o", str(program), *LIBRARIES]
@@ -80,42 +81,57 @@ def check() -> str | None:
             except (OSError, subprocess.TimeoutExpired) as error:
                 return f"C compiler {cc}: cannot {step} a trivial program: {error}"
             if done.returncode != 0:
-                return f"C compiler {cc}: cannot {step} a trivial program: {(done.stderr or done.stdout).strip()[-800:]}"
+                return (
+                    f"C compiler {cc}: cannot {step} a trivial program: {(done.stderr or done.stdout).strip()[-800:]}"
+                )
     return None
 
 
-def fingerprint() -> dict[str, Any]:
-    """Versions and sha256 of everything that shapes the machine code. Raises ToolchainUnavailable."""
-    cc = compiler()
-    version = _output([cc, "--version"]).splitlines()
-    files = {"driver": cc}
-    for program in ("cc1", "as", "ld"):
-        path = shutil.which(_output([cc, f"-print-prog-name={program}"]).strip())
-        if path:
-            files[program] = path
-    return {
-        "compiler": {
-            "version": version[0] if version else "unknown",
-            "sha256": {name: file_sha256(path) for name, path in files.items()},
-        },
-        "tilelang": _tilelang(),
+def fingerprint(*, cache_dir: Path | None = None) -> dict[str, Any]:
+    """Versions and sha256 of everything that shapes the machine code; a missing part says so (see :func:`check`).
+
+    ``cache_dir`` keeps the hashes of big files between processes, by path, size and time of change.
+    """
+    hashes = FileHashes(cache_dir)
+    described = {
+        "compiler": _compiler(hashes),
+        "tilelang": _tilelang(hashes),
         "libc": " ".join(platform.libc_ver()),
         "flags": [*COMPILE_FLAGS, *LINK_FLAGS, *LIBRARIES],
         "lowering_sha256": lowering_sha256(),
     }
+    hashes.save()
+    return described
 
 
-def _tilelang() -> dict[str, Any]:
+def _compiler(hashes: FileHashes) -> dict[str, Any]:
+    try:
+        cc = compiler()
+        version = _output([cc, "--version"]).splitlines()
+        files = {"driver": cc}
+        for program in ("cc1", "as", "ld"):
+            path = shutil.which(_output([cc, f"-print-prog-name={program}"]).strip())
+            if path:
+                files[program] = path
+    except ToolchainUnavailable as error:
+        return {"unavailable": str(error)}
+    return {
+        "version": version[0] if version else "unknown",
+        "sha256": {name: hashes.sha256(path) for name, path in files.items()},
+    }
+
+
+def _tilelang(hashes: FileHashes) -> dict[str, Any]:
     spec = importlib.util.find_spec("tilelang")
     if spec is None or not spec.submodule_search_locations:
-        raise ToolchainUnavailable("TileLang is not installed; install the extra 'tune'")
+        return {"unavailable": _NO_TILELANG}
     folder = Path(next(iter(spec.submodule_search_locations)))
     libraries = sorted((folder / "lib").glob("lib*.so"))
     record = importlib.metadata.distribution("tilelang").read_text("RECORD") or ""
     return {
         "version": importlib.metadata.version("tilelang"),
         "record_sha256": hashlib.sha256(record.encode()).hexdigest(),
-        "sha256": {path.name: file_sha256(path) for path in libraries if not path.name.startswith("libstub")},
+        "sha256": {path.name: hashes.sha256(path) for path in libraries if not path.name.startswith("libstub")},
     }
 
 
@@ -134,19 +150,6 @@ def lowering_sha256() -> str:
     for path in sorted(paths):
         digest.update(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
-
-
-def file_sha256(path: str | Path) -> str:
-    """sha256 of a file, remembered by (path, size, mtime): the libraries are 100 MB."""
-    resolved = Path(path).resolve()
-    stat = resolved.stat()
-    return _hashed(str(resolved), stat.st_size, stat.st_mtime_ns)
-
-
-@lru_cache(maxsize=256)
-def _hashed(path: str, size_bytes: int, mtime_ns: int) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _output(command: list[str]) -> str:
