@@ -5,7 +5,7 @@ A lowering runs in a child process (``python -m search.lowering.child``): the se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -71,10 +71,12 @@ class CodeFacts:
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
+    numerics: Mapping[str, str] = field(default_factory=dict)
+    """What the numbers may do, by name (``exp``, ``division``, ``sum reduction``, …)."""
 
     def document(self) -> dict[str, Any]:
         """JSON form (the ``code`` object of a trial)."""
-        return dict(vars(self))
+        return {**vars(self), "numerics": dict(self.numerics)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> CodeFacts:
@@ -92,6 +94,15 @@ class BuildRequest:
     candidate: Mapping[str, Any]
     """``Candidate.document()``."""
 
+    def document(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"id": self.id, "case": dict(self.case), "candidate": dict(self.candidate)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> BuildRequest:
+        """Inverse of :meth:`document`."""
+        return cls(id=document["id"], case=document["case"], candidate=document["candidate"])
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildResult:
@@ -105,6 +116,30 @@ class BuildResult:
     """Emission + TileLang lowering of this candidate alone."""
     compile_seconds: float = 0.0
     """This candidate's share of its batch's compiler call."""
+
+    def document(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "id": self.id,
+            "artifact": self.artifact and self.artifact.document(),
+            "facts": self.facts and self.facts.document(),
+            "rejection": self.rejection and self.rejection.document(),
+            "lower_seconds": self.lower_seconds,
+            "compile_seconds": self.compile_seconds,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> BuildResult:
+        """Inverse of :meth:`document`."""
+        artifact, facts, rejection = document["artifact"], document["facts"], document["rejection"]
+        return cls(
+            id=document["id"],
+            artifact=None if artifact is None else Artifact.from_document(artifact),
+            facts=None if facts is None else CodeFacts.from_document(facts),
+            rejection=None if rejection is None else Rejected.from_document(rejection),
+            lower_seconds=document["lower_seconds"],
+            compile_seconds=document["compile_seconds"],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +164,9 @@ class Lowering(Protocol):
         """The schedule as TileLang text. Pure; imports no TileLang."""
         ...
 
-    def build(self, requests: Sequence[BuildRequest], store: str) -> Sequence[BuildResult]:
-        """Lower and compile a batch into the artifact store directory. Runs only in the lowering child."""
+    def build(self, requests: Iterable[BuildRequest], store: str, *, fresh: bool = False) -> Iterator[BuildResult]:
+        """Lower and compile a batch into the artifact store directory, yielding results as they get ready.
+
+        ``fresh`` reads nothing from the store. Runs only in the lowering child.
+        """
         ...

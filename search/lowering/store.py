@@ -1,0 +1,123 @@
+"""The artifact store: a directory of sources, libraries and what was built from what, all addressed by content.
+
+::
+
+    sources/<source sha256>.json      Source: everything to rebuild a kernel by hand
+    built/<build key>.json            Artifact + CodeFacts of a source under one toolchain
+    libraries/<library sha256>.so     shared libraries; a batch shares one
+
+Every file is written beside its place and renamed into it, so that several processes may share a store and a killed
+one leaves no half file under a final name. Nothing is ever changed in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from search.errors import InvalidInput, Problem
+from search.lowering.contract import Artifact, CodeFacts, Source
+
+_HEX = frozenset("0123456789abcdef")
+
+
+class ArtifactStore:
+    """One store directory. Thread-safe; makes its folders when first written to."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).resolve()
+
+    def save_source(self, source: Source) -> None:
+        """Keep a source under its sha256 (which the caller computed)."""
+        document = {**asdict(source), "files": dict(source.files)}
+        self._write(self._path("sources", source.source_sha256, "json"), _encode(document))
+
+    def load_source(self, source_sha256: str) -> Source:
+        """The source of that sha256. InvalidInput when the store has none."""
+        try:
+            fields = json.loads(self._path("sources", source_sha256, "json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            problem = Problem(field="/source_sha256", value=source_sha256, message="no such source in the store")
+            raise InvalidInput([problem]) from None
+        return Source(**{**fields, "build_command": tuple(fields["build_command"])})
+
+    def save_library(self, data: bytes) -> tuple[str, str]:
+        """Keep a shared library; its sha256 and absolute path."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self._path("libraries", sha256, "so")
+        self._write(path, data)
+        return sha256, str(path)
+
+    def save_build(self, key: str, artifact: Artifact, facts: CodeFacts) -> None:
+        """Remember what a source became under one toolchain."""
+        self._write(
+            self._path("built", key, "json"), _encode({"artifact": artifact.document(), "facts": facts.document()})
+        )
+
+    def find_build(self, key: str) -> tuple[Artifact, CodeFacts] | None:
+        """What was built under this key, if its library is still there, whole."""
+        try:
+            document = json.loads(self._path("built", key, "json").read_bytes())
+            artifact = Artifact.from_document(document["artifact"])
+            facts = CodeFacts.from_document(document["facts"])
+            path = self._path("libraries", artifact.library_sha256, "so")
+            if hashlib.sha256(path.read_bytes()).hexdigest() != artifact.library_sha256:
+                return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return Artifact(**{**vars(artifact), "library_path": str(path)}), facts
+
+    def _path(self, kind: str, key: str, suffix: str) -> Path:
+        if not key or len(key) > 64 or not set(key) <= _HEX:
+            problem = Problem(field=f"/{kind}", value=key[:80], message="not a sha256", allowed="64 hex digits")
+            raise InvalidInput([problem])
+        return self.folder / kind / f"{key}.{suffix}"
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """Atomic: the final name never shows a partial file. A file already there has the same content."""
+        if path.exists() and path.stat().st_size == len(data):
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def export(source: Source, folder: str | Path) -> tuple[Path, ...]:
+    """Write a source as a folder that builds by hand: ``kernel.py``, ``kernel.c``, the header, ``build.sh``.
+
+    Returns the files written.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    command = " ".join(source.build_command)
+    texts: Mapping[str, str] = {
+        "kernel.py": source.tilelang_text,
+        "kernel.c": source.c_text,
+        source.header_name: source.header_text,
+        "build.sh": f"#!/bin/sh\nset -eu\n{command}\n",
+        **source.files,
+    }
+    out = []
+    for name, text in texts.items():
+        path = target / Path(name).name
+        path.write_text(text)
+        out.append(path)
+    (target / "build.sh").chmod(0o755)
+    return tuple(out)
+
+
+def _encode(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
