@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,17 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENVIRONMENT_PREFIX = "TUNER_"
 LOOPBACK_NAMES: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
-"""Hosts that a server without API keys may bind, and the only ``Host`` names that it answers to."""
+"""Hosts that a server without API keys may bind, and ``Host`` names that it answers to; so are loopback addresses."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address can only mean this machine."""
+    if host in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def default_data_dir() -> Path:
@@ -90,9 +102,13 @@ def describe(settings: Settings) -> tuple[SettingDescription, ...]:
         SettingDescription(
             name=name,
             variable=(ENVIRONMENT_PREFIX + name).upper(),
-            value=getattr(settings, name),
+            value=_without_password(getattr(settings, name)),
             default=field.get_default(call_default_factory=True, validated_data={}),
             description=field.description or "",
         )
         for name, field in Settings.model_fields.items()
     )
+
+
+def _without_password(value: Any) -> Any:
+    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:***@", value) if isinstance(value, str) else value

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner_service.api import kinds
 from tuner_service.api.body import BodyTooLargeError
 from tuner_service.api.problems import Answer, answer_for, respond
-from tuner_service.settings import LOOPBACK_NAMES
+from tuner_service.settings import LOOPBACK_NAMES, is_loopback
 from tuner_service.telemetry import accept_request_id, request_id_variable
 
 _access = logging.getLogger("tuner.access")
@@ -91,12 +91,12 @@ def _refusal(headers: Headers, method: str) -> Answer | None:
     if len(hosts) != 1:
         return Answer(kind=kinds.BAD_HTTP, detail="a request must carry exactly one Host header")
     name = _host_name(hosts[0])
-    if name not in LOOPBACK_NAMES:
+    if name is None or not is_loopback(name):
         detail = f"Host is {hosts[0]!r}; this service answers to {', '.join(LOOPBACK_NAMES)}"
         return Answer(kind=kinds.HOST_NOT_ALLOWED, detail=detail)
     origin = headers.get("origin")
     if origin is not None:
-        if urlsplit(origin).netloc != hosts[0]:
+        if origin.partition("://")[2] != hosts[0]:
             return Answer(kind=kinds.CROSS_ORIGIN, detail=f"the page's origin {origin!r} is not this service")
     elif method not in SAFE_METHODS and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return Answer(kind=kinds.CROSS_ORIGIN, detail="a browser says that this request comes from another site")

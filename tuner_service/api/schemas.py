@@ -55,7 +55,7 @@ class CaseDocument(Document):
     dtypes: dict[str, str]
 
 
-class Mapping_(Document):
+class MappingDocument(Document):
     """The target's mapping knobs: how a packet of lanes is laid over rows and columns."""
 
 
@@ -69,7 +69,7 @@ class CandidateDocument(Document):
     input: str | dict[str, str] = Field(description="`reload` or `cache`, for all inputs or by tensor.")
     fusion: str
     materialize: str
-    mapping: Mapping_
+    mapping: MappingDocument
 
 
 class PlanDocument(Document):
@@ -123,7 +123,10 @@ class PlannedDocument(Document):
 class PlanCaseDocument(Document):
     """Counts of one case of a dry run, over the candidates of the space."""
 
-    case: CaseDocument
+    kernel: str
+    params: dict[str, float]
+    dims: dict[str, int]
+    dtypes: dict[str, str]
     enumerated: int
     rejected: int
     planned: int

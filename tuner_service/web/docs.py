@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
@@ -43,6 +44,13 @@ async def docs() -> HTMLResponse:
     return HTMLResponse(_PAGE, headers={"Content-Security-Policy": POLICY})
 
 
+class _Static(StaticFiles):
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = "public, max-age=3600"
+        return response
+
+
 def static_files() -> Mount:
     """``/static``: scripts, styles and their licenses."""
-    return Mount("/static", StaticFiles(directory=STATIC), name="static")
+    return Mount("/static", _Static(directory=STATIC), name="static")

@@ -7,7 +7,7 @@ import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.sse import EventSourceResponse
 
 from search.errors import InvalidInput, Problem
@@ -156,9 +156,12 @@ def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
 @router.get(
     "/{job_id}/events",
     summary="Follow a job (server-sent events)",
-    response_class=EventSourceResponse,
+    response_class=StreamingResponse,
     responses={
-        200: {"description": "Events until the job has ended; the last one is `end`."},
+        200: {
+            "description": "Events until the job has ended; the last one is `end`.",
+            "content": {EventSourceResponse.media_type: {"schema": {"type": "string"}}},
+        },
         204: {"description": "The job has ended and there is nothing after `Last-Event-ID`."},
         **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
     },

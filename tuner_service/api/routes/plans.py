@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 
+from search.errors import InvalidInput, Problem
 from tuner_service.api import kinds, schemas
 from tuner_service.api.body import parse_object, read_body
 from tuner_service.api.context import ContextOf
 from tuner_service.api.documented import REQUEST_EXAMPLES, json_body, problems
-from tuner_service.api.dry_run import plan_page
 from tuner_service.api.pages import Cursor, page_response
 from tuner_service.api.requests import resolve
+from tuner_service.jobs.plan import plan_document
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 DEFAULT_PLAN_ITEMS = 2000
 MAX_PLAN_ITEMS = 25_000
+_CURSOR = re.compile(r"from-([0-9]{1,9})")
 
 
 @router.post(
@@ -39,6 +42,21 @@ def create_plan(
     cursor: Cursor = None,
 ) -> JSONResponse:
     """Takes the body of a job and answers every candidate with its plan (private scalars, demand, score) or its
-    rejection with the numbers. Compiles, measures and stores nothing. `cases` counts each case over the whole plan and
-    stands on the first page only; send the same body with `cursor` for the next page."""
-    return page_response(request, plan_page(resolve(context, parse_object(raw)), cursor=cursor, limit=limit))
+    rejection with the numbers. Compiles, measures and stores nothing. `cases` counts each case over the whole plan,
+    whatever the page; send the same body with `cursor` for the next page."""
+    offset = _offset(cursor)
+    plan = plan_document(resolve(context, parse_object(raw)), limit=limit, offset=offset)
+    following = offset + len(plan["items"])
+    more = bool(plan["items"]) and following < plan["total"]
+    return page_response(request, {**plan, "next": f"from-{following}" if more else None})
+
+
+def _offset(cursor: str | None) -> int:
+    """Where a page begins. Plans are made anew for each page in the same order, so a position is all it takes."""
+    match = _CURSOR.fullmatch(cursor) if cursor else None
+    if match:
+        return int(match[1])
+    if cursor:
+        message, allowed = "this is not a cursor of a plan", "the `next` of the page before, with the same body"
+        raise InvalidInput([Problem(field="/query/cursor", value=cursor, message=message, allowed=allowed)])
+    return 0

@@ -52,16 +52,27 @@ def _filters(
         int | None, Query(ge=0, le=10_000, description="Only the case at this place of the request, from 0.")
     ] = None,
     width: Annotated[int | None, Query(ge=1, le=1024, description="Only this width.")] = None,
-    input: Annotated[
-        str | None, Query(description="Only this input word: `reload` or `cache`.", max_length=256)
-    ] = None,  # noqa: A002 - the knob's name
+    input_word: Annotated[
+        str | None, Query(alias="input", description="Only this input word: `reload` or `cache`.", max_length=256)
+    ] = None,
     is_default: Annotated[bool | None, Query(description="Only untuned defaults (true) or all others.")] = None,
     in_space: Annotated[bool | None, Query(description="Only candidates of the space (true) or outside it.")] = None,
     sort: Annotated[
         Sort, Query(description="Order; `-` before it descends, missing values come last, ties in canonical order.")
     ] = "ordinal",
 ) -> dict[str, Any]:
-    return dict(locals())
+    return {
+        "outcome": outcome,
+        "stage": stage,
+        "reason": reason,
+        "kernel": kernel,
+        "case_index": case_index,
+        "width": width,
+        "input": input_word,
+        "is_default": is_default,
+        "in_space": in_space,
+        "sort": sort,
+    }
 
 
 Filters = Annotated[dict[str, Any], Depends(_filters)]
@@ -114,7 +125,7 @@ def export_trials(
     context: ContextOf,
     job_id: JobId,
     filters: Filters,
-    format: Annotated[Literal["csv", "jsonl"], Query(description="`csv` or `jsonl`.")] = "jsonl",  # noqa: A002
+    form: Annotated[Literal["csv", "jsonl"], Query(alias="format", description="`csv` or `jsonl`.")] = "jsonl",
 ) -> StreamingResponse:
     """The whole query, not a page, streamed. Lines are trials as `GET /v1/trials/{trial_id}` shows them; CSV has the
     columns that fit cells, with raw samples as JSON."""
@@ -123,8 +134,8 @@ def export_trials(
     def fetch(cursor: str | None, limit: int) -> Mapping[str, Any]:
         return _page(context, job_id, filters, cursor, limit)
 
-    rows, media_type = (csv_rows, "text/csv") if format == "csv" else (jsonl, "application/jsonl")
-    headers = {"Content-Disposition": f'attachment; filename="{job_id}-trials.{format}"'}
+    rows, media_type = (csv_rows, "text/csv") if form == "csv" else (jsonl, "application/jsonl")
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-trials.{form}"'}
     return StreamingResponse(rows(fetch), media_type=media_type, headers=headers)
 
 
@@ -159,9 +170,9 @@ def get_trial(context: ContextOf, trial_id: TrialId) -> JSONResponse:
 def get_source(
     context: ContextOf,
     trial_id: TrialId,
-    format: Annotated[  # noqa: A002
+    form: Annotated[
         Literal["json", "tilelang", "c", "header", "tar"],
-        Query(description="`json`: everything; one text; or `tar`: the folder to build in."),
+        Query(alias="format", description="`json`: everything; one text; or `tar`: the folder to build in."),
     ] = "json",
 ) -> Response:
     """TileLang Python text, the C text that it became, our header, and the build command. A trial that was never
@@ -174,9 +185,9 @@ def get_source(
     if source is None:
         raise ProblemError(kinds.NOT_FOUND, f"source {sha256} is no longer in the artifact store")
     document = {**vars(source), "build_command": list(source.build_command), "files": dict(source.files)}
-    if format == "json":
+    if form == "json":
         return JSONResponse(document)
-    if format == "tar":
+    if form == "tar":
         headers = {"Content-Disposition": f'attachment; filename="{trial_id}.tar"'}
         return Response(source_tar(document, folder=trial_id), media_type="application/x-tar", headers=headers)
-    return PlainTextResponse(document[f"{format}_text"])
+    return PlainTextResponse(document[f"{form}_text"])

@@ -42,7 +42,7 @@ def get_winner(
     device: Annotated[
         str | None,
         Query(
-            description="Device id, kind or identity digest; left out: the one attached device.",
+            description="Device id, kind or identity digest; left out: the attached one.",
             max_length=128,
             examples=["cpu"],
         ),
