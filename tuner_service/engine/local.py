@@ -169,7 +169,10 @@ class LocalEngine:
                     self._count(entry.task, -1)
                     del self._entries[entry.task.key]
                     self._changed.notify_all()
-            self._after(entry.task.job_id)
+            try:
+                self._after(entry.task.job_id)
+            except Exception:
+                log.exception("the end of task %s could not be announced", entry.task.key)
 
     def _count(self, task: Task, by: int) -> None:
         if task.queue == "compile":

@@ -1,0 +1,56 @@
+"""The migrations, from nothing, give exactly the schema that the models describe."""
+
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from tuner_service.db.engine import Database
+from tuner_service.db.migrate import at_head, upgrade
+from tuner_service.db.models import Base
+from tuner_service.errors import DatabaseUnavailable
+
+
+def database_at(path: Path) -> Database:
+    return Database(f"sqlite:///{path / 'ledger.sqlite3'}")
+
+
+def test_upgrade_from_empty_gives_the_models_schema(tmp_path: Path) -> None:
+    database = database_at(tmp_path)
+    assert not at_head(database)
+    upgrade(database)
+    assert at_head(database)
+    with database.read() as session:
+        context = MigrationContext.configure(session.connection(), opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+    database.close()
+
+
+def test_upgrade_twice_changes_nothing(tmp_path: Path) -> None:
+    database = database_at(tmp_path)
+    upgrade(database)
+    upgrade(database)
+    assert at_head(database)
+    database.close()
+
+
+def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    database = database_at(tmp_path)
+    upgrade(database)
+    with database.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
+    with pytest.raises(DatabaseUnavailable, match="ffff"):
+        upgrade(database)
+    assert not at_head(database)
+    database.close()
+
+
+def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite3").write_bytes(b"these bytes are no database at all, and not few " * 100)
+    database = database_at(tmp_path)
+    with pytest.raises(DatabaseUnavailable):
+        upgrade(database)
+    assert not at_head(database)
+    database.close()

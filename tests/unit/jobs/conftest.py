@@ -1,0 +1,232 @@
+"""A job ledger with a device that exists only on paper: steps are acted out, the ledger and its rules are real."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.device.spec import DeviceSpec
+from search.events import (
+    BaselineMeasured,
+    Built,
+    DefaultRetimed,
+    Event,
+    FinalsMeasured,
+    FreshBuilt,
+    Revalidated,
+    TrialMeasured,
+    TrialRejected,
+)
+from search.ledger import CaseState
+from search.lowering.contract import Artifact, CodeFacts
+from search.measuring.protocol import BaselineSamples, Checks, FinalsSamples, InputCheck, PhaseTiming
+from search.outcome import Rejected
+from search.program.case import Case
+from search.steps import Baseline, Build, Finals, FreshBuild, Measure, Revalidate, ShareCode, Step
+from tuner_service.db.engine import Database
+from tuner_service.db.migrate import upgrade
+from tuner_service.jobs.request import Limits, ResolvedRequest, resolve_request
+from tuner_service.jobs.submit import submit
+
+
+def paper_device(**changes: Any) -> DeviceSpec:
+    fields: dict[str, Any] = {
+        "id": "cpu:000000000000",
+        "kind": "cpu",
+        "target": "cpu",
+        "name": "a CPU on paper",
+        "identity": {"model": "paper"},
+        "identity_digest": "1" * 64,
+        "toolchain": {"gcc": "0"},
+        "toolchain_fingerprint": "2" * 64,
+        "available": True,
+    }
+    return DeviceSpec(**(fields | changes))
+
+
+def passed_checks() -> Checks:
+    check = InputCheck(
+        name="normal",
+        elements_checked=264,
+        guard_elements_checked=136,
+        input_sha256="3" * 64,
+        tolerance="2 ulp",
+        max_abs_error=0.0,
+        max_rel_error=0.0,
+        max_ulp_error=0.0,
+        max_tolerance=1e-6,
+    )
+    return Checks(passed=True, inputs=(check,), guards_intact=True, inputs_unchanged=True)
+
+
+def phase(seconds: float) -> PhaseTiming:
+    return PhaseTiming(samples_seconds=(seconds,) * 5, median_seconds=seconds, calls_per_sample=10)
+
+
+@dataclass
+class PaperTools:
+    """Acts steps out. ``code`` gives a trial's machine code, ``seconds`` its time, ``fails`` what goes wrong."""
+
+    code: Callable[[int], str] = lambda ordinal: f"{ordinal:064x}"
+    seconds: Callable[[int], float] = lambda ordinal: 1e-6 * (100 - ordinal)
+    rejects: Mapping[int, Rejected] = field(default_factory=dict)
+    faults: Callable[[Step, CaseState], BaseException | None] = lambda step, state: None
+    performed: list[tuple[str, Step]] = field(default_factory=list)
+
+    def perform(
+        self, step: Step, state: CaseState, case: Case, *, device_id: str, cancelled: Callable[[], bool]
+    ) -> Iterator[Event]:
+        self.performed.append((state.id, step))
+        if (error := self.faults(step, state)) is not None:
+            raise error
+        ordinal = {trial.id: trial.ordinal for trial in state.trials}
+        default = next(trial for trial in state.trials if trial.is_default)
+        match step:
+            case Build():
+                for trial in step.trials:
+                    yield Built(
+                        trial=trial,
+                        artifact=self.artifact(ordinal[trial]),
+                        facts=self.facts(ordinal[trial]),
+                        lower_seconds=0.01,
+                        compile_seconds=0.02,
+                    )
+            case Measure():
+                for trial in step.trials:
+                    if ordinal[trial] in self.rejects:
+                        yield TrialRejected(trial=trial, rejection=self.rejects[ordinal[trial]])
+                    else:
+                        timing = {"device_batch": phase(self.seconds(ordinal[trial]))}
+                        yield TrialMeasured(trial=trial, timing=timing, checks=passed_checks(), overlapped=False)
+                for number in range(step.retimes):
+                    yield DefaultRetimed(
+                        sequence=step.first_retime_sequence + number, timing=phase(self.seconds(default.ordinal))
+                    )
+            case ShareCode():
+                for trial, other in step.trials:
+                    yield TrialMeasured(
+                        trial=trial,
+                        timing=state.trial(other).timing,
+                        checks=passed_checks(),
+                        overlapped=False,
+                        same_code_as=other,
+                    )
+            case Finals():
+                four = ("device_batch", "device_single", "e2e_batch", "e2e_single")
+                yield FinalsMeasured(
+                    samples=FinalsSamples(
+                        order=step.trials,
+                        protocol="finals",
+                        samples_seconds={t: (self.seconds(ordinal[t]),) * 15 for t in step.trials},
+                        extra_phases={t: dict.fromkeys(four, phase(self.seconds(ordinal[t]))) for t in step.all_phases},
+                    ),
+                    phases_only=not step.trials,
+                )
+            case Baseline():
+                yield BaselineMeasured(
+                    samples=BaselineSamples(
+                        name=step.name,
+                        implementation="torch.softmax",
+                        allocation="preallocated (out=)",
+                        versions={"torch": "0"},
+                        timing={"device_batch": phase(1e-3)},
+                        checks=passed_checks(),
+                        kernel_id=step.against,
+                        kernel_seconds=(1e-4,) * 5 if step.against else (),
+                    )
+                )
+            case FreshBuild():
+                for trial in step.trials:
+                    yield FreshBuilt(
+                        trial=trial,
+                        artifact=self.artifact(ordinal[trial]),
+                        plan=state.trial(trial).plan,
+                        rejection=None,
+                    )
+            case Revalidate():
+                for trial in step.trials:
+                    yield Revalidated(
+                        trial=trial, same_source=True, same_machine_code=True, same_plan=True, checks=passed_checks()
+                    )
+
+    def artifact(self, ordinal: int) -> Artifact:
+        return Artifact(
+            source_sha256=f"{ordinal:064x}",
+            artifact_sha256=self.code(ordinal),
+            library_path="/nowhere.so",
+            library_sha256="4" * 64,
+            symbol=f"k{ordinal}",
+            arguments=(),
+        )
+
+    def facts(self, ordinal: int) -> CodeFacts:
+        return CodeFacts(
+            source_sha256=f"{ordinal:064x}",
+            artifact_sha256=self.code(ordinal),
+            static_instructions=100,
+            static_branches=3,
+            stack_bytes=64,
+            widest_vector_bits=256,
+            code_bytes=400,
+        )
+
+    def rest(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
+    upgrade(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def device() -> DeviceSpec:
+    return paper_device()
+
+
+@pytest.fixture
+def make_device() -> Callable[..., DeviceSpec]:
+    return paper_device
+
+
+@pytest.fixture
+def tools() -> PaperTools:
+    return PaperTools()
+
+
+@pytest.fixture
+def resolve(device: DeviceSpec) -> Callable[..., ResolvedRequest]:
+    def resolve(body: Any, **limits: Any) -> ResolvedRequest:
+        return resolve_request(body, devices={device.id: device}, limits=Limits(**limits))
+
+    return resolve
+
+
+SMALL = {
+    "cases": [{"kernel": "softmax", "dims": {"rows": 8, "cols": 33}}],
+    "space": {
+        "width": [8, 16],
+        "input": ["reload", "cache"],
+        "materialize": ["private"],
+        "simd_scope": ["none"],
+        "nontemporal": [False],
+    },
+    "private_budget_scalars": 8,
+}
+"""Four candidates in the space, one of them over budget, and a default beside them."""
+
+
+@pytest.fixture
+def small() -> dict[str, Any]:
+    return {**SMALL, "cases": [dict(case) for case in SMALL["cases"]], "space": dict(SMALL["space"])}
+
+
+@pytest.fixture
+def submitted(database: Database, resolve: Callable[..., ResolvedRequest], small: dict[str, Any]) -> str:
+    return submit(database, resolve(small), idempotency_key=None, body_sha256="5" * 64)
