@@ -98,6 +98,8 @@ class InputCheck:
     """Elements beyond tolerance, unwritten, or with NaN in the wrong place."""
     first_failure: Mapping[str, Any] | None = None
     """{"tensor", "index", "got", "expected", "tolerance", "kind"} of the first failing element."""
+    patterns: tuple[str, ...] = ()
+    """Edge patterns that some row followed, as ``tensor:pattern`` (edge_rows only)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,13 +113,14 @@ class Checks:
 
     def document(self) -> dict[str, Any]:
         """JSON form, as in trial.checks."""
-        return {**vars(self), "inputs": [{**vars(i)} for i in self.inputs]}
+        return {**vars(self), "inputs": [{**vars(i), "patterns": list(i.patterns)} for i in self.inputs]}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Checks:
         """Inverse of :meth:`document`."""
         fields = dict(document)
-        return cls(inputs=tuple(InputCheck(**i) for i in fields.pop("inputs")), **fields)
+        inputs = (InputCheck(**{**i, "patterns": tuple(i.get("patterns", ()))}) for i in fields.pop("inputs"))
+        return cls(inputs=tuple(inputs), **fields)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,150 @@
+"""One case on the bench: guarded buffers, the oracle, and the check of what fills the outputs. Child side; numpy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from search.measuring.buffers import GuardedBuffer
+from search.measuring.checks import TOLERANCE, Tally, compare_output, worst_reason
+from search.measuring.inputs import NUMPY_DTYPES
+from search.measuring.oracle import OraclePass, load_oracle, rows_first
+from search.measuring.protocol import Checks, InputCheck
+from search.outcome import Rejected
+from search.program.case import Case
+
+Array = npt.NDArray[Any]
+Run = Callable[[], Mapping[str, Array]]
+"""Computes the outputs from the input buffers once and gives them by name, in the case's shapes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a check found. ``tainted``: the process may be damaged and must not run anything else."""
+
+    checks: Checks
+    rejection: Rejected | None
+    tainted: bool
+
+
+class Bench:
+    """Buffers of one case, kept for every candidate, and the oracle they are compared with."""
+
+    def __init__(self, case: Case, work_dir: Path) -> None:
+        self.case = case
+        self._passes = load_oracle(case, work_dir)
+        self._outputs = [tensor.name for tensor in case.program.tensors if tensor.role == "output"]
+        self.buffers = {
+            tensor.name: GuardedBuffer(case.shape(tensor), NUMPY_DTYPES[case.dtypes[tensor.name]])
+            for tensor in case.program.tensors
+        }
+
+    @property
+    def output_arrays(self) -> dict[str, Array]:
+        """The buffers of the outputs, by name."""
+        return {name: self.buffers[name].array for name in self._outputs}
+
+    def load_normal(self) -> None:
+        """Put the ``normal`` inputs in place: they are what is timed."""
+        self._load(self._passes[0])
+
+    def check(self, run: Run) -> Verdict:
+        """Run on every input set and compare everything with the oracle; stops early only when guards are damaged."""
+        tallies: dict[str, Tally] = {}
+        passes: dict[str, list[OraclePass]] = {}
+        guard_elements: dict[str, int] = {}
+        harm: Rejected | None = None
+        for one in self._passes:
+            name = one.given.name
+            tally = tallies.setdefault(name, Tally())
+            passes.setdefault(name, []).append(one)
+            self._load(one)
+            outputs = run()
+            guard_elements[name] = guard_elements.get(name, 0) + sum(b.guard_elements for b in self.buffers.values())
+            found = self._harm(one)
+            harm = harm or found
+            if found is not None and found.reason == "guard_overwritten":
+                break
+            for output in self._outputs:
+                self._compare(output, outputs[output], one, tally)
+        inputs = tuple(_input_check(name, tallies[name], passes[name], guard_elements[name]) for name in tallies)
+        rejection = harm or _charge(tallies)
+        checks = Checks(
+            passed=rejection is None and all(check.elements_checked > 0 for check in inputs),
+            inputs=inputs,
+            guards_intact=harm is None or harm.reason != "guard_overwritten",
+            inputs_unchanged=harm is None or harm.reason != "input_modified",
+        )
+        if rejection is None and not checks.passed:
+            rejection = Rejected(stage="correctness", reason="nothing_checked")
+        return Verdict(checks=checks, rejection=rejection, tainted=harm is not None)
+
+    def harm(self) -> Rejected | None:
+        """Damage to guards or to the ``normal`` inputs since they were loaded."""
+        return self._harm(self._passes[0])
+
+    def _load(self, one: OraclePass) -> None:
+        for name, values in one.given.inputs.items():
+            self.buffers[name].load(values)
+        for name in self._outputs:
+            self.buffers[name].poison()
+        for buffer in self.buffers.values():
+            buffer.arm()
+
+    def _harm(self, one: OraclePass) -> Rejected | None:
+        damaged = {name: count for name, buffer in self.buffers.items() if (count := buffer.damaged_guards())}
+        if damaged:
+            return _harmful("guard_overwritten", one, guard_elements=damaged)
+        changed = [name for name, values in one.given.inputs.items() if not self.buffers[name].holds(values)]
+        if changed:
+            return _harmful("input_modified", one, tensors=changed)
+        return None
+
+    def _compare(self, output: str, array: Array, one: OraclePass, tally: Tally) -> None:
+        unwritten = np.empty(0, dtype=np.intp)
+        mask = self.buffers[output].unwritten() if array is self.buffers[output].array else None
+        if mask is not None:
+            unwritten = np.flatnonzero(rows_first(self.case, output, mask))
+        compare_output(output, rows_first(self.case, output, array), one.expected[output], unwritten, tally)
+
+
+def _input_check(name: str, tally: Tally, passes: list[OraclePass], guard_elements: int) -> InputCheck:
+    digests = [one.input_sha256 for one in passes]
+    return InputCheck(
+        name=passes[0].given.name,
+        elements_checked=tally.elements,
+        guard_elements_checked=guard_elements,
+        input_sha256=digests[0] if len(digests) == 1 else hashlib.sha256("\n".join(digests).encode()).hexdigest(),
+        tolerance=TOLERANCE,
+        max_abs_error=tally.finite("max_abs_error"),
+        max_rel_error=tally.finite("max_rel_error"),
+        max_ulp_error=tally.finite("max_ulp_error"),
+        max_tolerance=tally.finite("max_tolerance"),
+        failures=sum(tally.failures.values()),
+        first_failure=tally.first_failure,
+        patterns=tuple(dict.fromkeys(pattern for one in passes for pattern in one.given.patterns)),
+    )
+
+
+def _harmful(reason: str, one: OraclePass, **detail: object) -> Rejected:
+    return Rejected(stage="correctness", reason=reason, detail={"input_set": one.given.name, **detail})
+
+
+def _charge(tallies: Mapping[str, Tally]) -> Rejected | None:
+    """The worst reason over all input sets; None if nothing failed."""
+    total: dict[str, int] = {}
+    for tally in tallies.values():
+        for reason, count in tally.failures.items():
+            total[reason] = total.get(reason, 0) + count
+    worst = worst_reason(total)
+    if worst is None:
+        return None
+    name, tally = next((name, tally) for name, tally in tallies.items() if tally.failures.get(worst))
+    detail = {"input_set": name, "failures": total, "first_failure": tally.first_failure}
+    return Rejected(stage="correctness", reason=worst, detail=detail)

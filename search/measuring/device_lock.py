@@ -1,0 +1,78 @@
+"""At most one measurement per device, host-wide: an exclusive ``flock`` on a file named after the device.
+
+The lock belongs to the open file, which children inherit. When this process dies in the middle of a measurement, the
+device stays locked until the last process of that measurement is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from search.errors import Cancelled
+
+LOCK_DIR_VARIABLE = "TUNER_LOCK_DIR"
+_POLL_SECONDS = 0.05
+
+
+def default_lock_dir() -> Path:
+    """``TUNER_LOCK_DIR``, else one folder in the system's temporary directory that all users share."""
+    named = os.environ.get(LOCK_DIR_VARIABLE)
+    return Path(named) if named else Path(tempfile.gettempdir()) / "tuner-device-locks"
+
+
+class DeviceLock:
+    """The lock of one device. One holder per object: two objects exclude each other, in one process or in many."""
+
+    def __init__(self, device_id: str, *, lock_dir: Path | None = None) -> None:
+        folder = lock_dir or default_lock_dir()
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o1777)  # like /tmp: whoever measures on this host must be able to take part
+        self.path = folder / (re.sub(r"[^A-Za-z0-9.-]", "_", device_id) + ".lock")
+        # No O_CREAT on an existing file: a sticky shared folder refuses it for another user's file.
+        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self._fd = os.open(self.path, flags)
+        except FileNotFoundError:
+            self._fd = os.open(self.path, flags | os.O_CREAT, 0o666)
+            with contextlib.suppress(PermissionError):
+                os.fchmod(self._fd, 0o666)
+
+    def fileno(self) -> int:
+        """Descriptor for children to inherit."""
+        return self._fd
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give the lock back, also on behalf of children that inherited it."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def held(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Wait for the lock and hold it inside the block. Raises Cancelled when asked to stop while waiting."""
+        while not self.try_acquire():
+            if cancelled():
+                raise Cancelled(f"cancelled while waiting for {self.path.name}")
+            time.sleep(_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Close the descriptor (children that inherited it keep theirs)."""
+        os.close(self._fd)

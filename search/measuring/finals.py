@@ -1,0 +1,156 @@
+"""Finals, parent side: finalists interleaved in one child, in rotating rounds; whoever fails is taken out and the rest
+starts over, so that every pair of samples that is compared was taken in the same round of the same child."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from search.errors import ChildFailed
+from search.measuring.child import ChildGone, ChildTimeout
+from search.measuring.progress import FINALS
+from search.measuring.protocol import (
+    PROTOCOLS,
+    FinalsSamples,
+    MeasureItem,
+    PhaseTiming,
+    Timing,
+    timing_from_document,
+)
+from search.measuring.rejections import died, timed_out
+from search.measuring.workbench import Cancelled, Timeouts, Workbench, utc_now
+from search.outcome import Rejected
+from search.program.case import Case
+from search.stats.summary import median
+
+
+class _Fault(Exception):  # noqa: N818 - one finalist's failure, handled next to the call
+    def __init__(self, index: int, rejection: Rejected) -> None:
+        self.index = index
+        self.rejection = rejection
+        super().__init__(rejection.reason)
+
+
+def measure_finals(
+    workbench: Workbench,
+    case: Case,
+    items: Sequence[MeasureItem],
+    *,
+    all_phases: Sequence[str],
+    protocol: str,
+    timeouts: Timeouts,
+    cancelled: Cancelled,
+) -> FinalsSamples:
+    """Interleaved samples of every finalist that gets through; see ``Measurer.finals``."""
+    started, left = utc_now(), list(items)
+    rejections: dict[str, Rejected] = {}
+    samples: dict[str, tuple[float, ...]] = {}
+    phases: dict[str, Timing] = {}
+    while left:
+        try:
+            samples, phases = _run(workbench, case, left, all_phases, protocol, timeouts, cancelled)
+        except _Fault as fault:
+            rejections[left.pop(fault.index).id] = fault.rejection
+            samples, phases = {}, {}
+            continue
+        break
+    return FinalsSamples(
+        order=tuple(item.id for item in left),
+        protocol=protocol,
+        samples_seconds=samples,
+        extra_phases=phases,
+        rejections=rejections,
+        started_at=started,
+        finished_at=utc_now(),
+    )
+
+
+def _run(
+    workbench: Workbench,
+    case: Case,
+    items: list[MeasureItem],
+    all_phases: Sequence[str],
+    protocol: str,
+    timeouts: Timeouts,
+    cancelled: Cancelled,
+) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
+    wanted = [index for index, item in enumerate(items) if item.id in set(all_phases)]
+    while True:
+        workbench.open(case, cancelled)
+        innocent = workbench.used  # of what ran here earlier: a fresh child decides who is to blame
+        workbench.used = True
+        try:
+            return _rounds(workbench, items, wanted, protocol, timeouts, cancelled)
+        except ChildTimeout:
+            exit_ = workbench.discard()
+            assert exit_ is not None
+            index = exit_.progress - FINALS
+            if not 0 <= index < len(items):
+                raise ChildFailed(f"finals: no answer within {timeouts.item_seconds:g} s, no item running") from None
+            raise _Fault(index, timed_out(timeouts.item_seconds, "finals", exit_)) from None
+        except ChildGone as gone:
+            workbench.discard()
+            if innocent:
+                continue
+            index = gone.exit.progress - FINALS
+            if not 0 <= index < len(items):
+                raise ChildFailed(f"finals: the child died with no item running: {gone.exit.document()}") from None
+            raise _Fault(index, died("finals", gone.exit)) from None
+
+
+def _rounds(
+    workbench: Workbench,
+    items: list[MeasureItem],
+    wanted: list[int],
+    protocol: str,
+    timeouts: Timeouts,
+    cancelled: Cancelled,
+) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
+    workbench.tell(
+        "finals",
+        artifacts=[item.artifact.document() for item in items],
+        protocol=PROTOCOLS[protocol].document(),
+        all_phases=wanted,
+    )
+    rounds: list[list[float]] = []
+    phases: dict[str, Timing] = {}
+    while True:
+        # A round holds one sample of each: its patience grows with their number.
+        message = workbench.answer(cancelled, timeouts.item_seconds * len(items))
+        match message["event"]:
+            case "warmed":
+                pass
+            case "round":
+                rounds.append(message["seconds"])
+            case "phases":
+                phases[items[message["index"]].id] = timing_from_document(message["timing"])
+            case "fault":
+                workbench.discard()
+                raise _Fault(message["index"], Rejected.from_document(message["rejection"]))
+            case "done":
+                return _columns(items, rounds), _with_rounds(items, rounds, phases, message)
+            case other:
+                raise ChildFailed(f"finals: unknown answer {other!r}")
+
+
+def _columns(items: list[MeasureItem], rounds: list[list[float]]) -> dict[str, tuple[float, ...]]:
+    return {item.id: tuple(row[index] for row in rounds) for index, item in enumerate(items)}
+
+
+def _with_rounds(
+    items: list[MeasureItem], rounds: list[list[float]], phases: dict[str, Timing], message: dict[str, Any]
+) -> dict[str, Timing]:
+    """The extra phases, with ``device_batch`` as it was sampled in the rounds: one figure per phase and finalist."""
+    columns, counts = _columns(items, rounds), message["calls_per_sample"]
+    index_of = {item.id: index for index, item in enumerate(items)}
+    return {
+        name: {
+            **timing,
+            "device_batch": PhaseTiming(
+                samples_seconds=columns[name],
+                median_seconds=median(columns[name]),
+                calls_per_sample=counts[index_of[name]],
+            ),
+        }
+        for name, timing in phases.items()
+    }

@@ -1,0 +1,210 @@
+"""What each output should be and how far off it may be: computed once per case, kept on disk. Child side; numpy.
+
+expected   the float64 evaluation rounded to the output's dtype
+row bound  max(8 × the row's largest error of plain float32 evaluations, smallest normal number); elements where
+           either is not finite have no part in it
+range      elements where plain float32 arithmetic leaves its range although float64 does not (or NaN meets infinity):
+           the definition accumulates in float32, so there the float32 outcome is as right as the oracle's
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from search.measuring.inputs import NUMPY_DTYPES, InputPass, input_passes, input_sha256
+from search.measuring.yardstick import plain_evaluations
+from search.program.case import Case
+from search.program.reference import evaluate
+
+FLOAT32_ERRORS = 8.0
+CACHE_BYTES = 4 << 30
+"""Oldest cases are dropped from a work directory above this."""
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """One output of one pass, rows first: arrays are (rows, elements of a row)."""
+
+    values: Array
+    row_bound: npt.NDArray[np.float64]
+    """(rows,)"""
+    range_indices: npt.NDArray[np.int64]
+    """Flat indices of the range elements, sorted."""
+    range_values: Array
+    """The plain float32 outcome there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OraclePass:
+    """One run: its inputs and what must come out."""
+
+    given: InputPass
+    input_sha256: str
+    expected: Mapping[str, Expected]
+
+
+def rows_first(case: Case, tensor_name: str, array: Array) -> Array:
+    """View (or copy) an output as (rows, elements of a row), C-ordered."""
+    axes = case.program.tensor(tensor_name).axes
+    row = case.program.row_axis.name
+    if row not in axes:
+        return np.ascontiguousarray(array).reshape(1, -1)
+    return np.ascontiguousarray(np.moveaxis(array, axes.index(row), 0)).reshape(case.rows, -1)
+
+
+def compute_oracle(case: Case) -> list[OraclePass]:
+    """Evaluate every pass of a case in float64 and in plain float32."""
+    return [_evaluate_pass(case, given) for given in input_passes(case)]
+
+
+def load_oracle(case: Case, work_dir: Path) -> list[OraclePass]:
+    """The oracle of a case, from the work directory when it is there, else computed and put there.
+
+    Arrays read back are memory-mapped: what is not in use costs no memory.
+    """
+    folder = work_dir / "oracle" / _digest(case)
+    passes = _read(folder)
+    if passes is None:
+        passes = compute_oracle(case)
+        with contextlib.suppress(OSError):  # a full disk costs time, not the measurement
+            _write(folder, passes)
+            _prune(folder.parent, keep=folder.name)
+    return passes
+
+
+def _evaluate_pass(case: Case, given: InputPass) -> OraclePass:
+    exact = evaluate(case, given.inputs, dtype=np.float64)
+    digest = input_sha256(given.inputs)
+    plain = plain_evaluations(case, given.inputs, seed=int(digest[:16], 16))
+    expected = {}
+    for tensor in case.program.tensors:
+        if tensor.role == "output":
+            dtype = NUMPY_DTYPES[case.dtypes[tensor.name]]
+            with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinity: that is the rounding
+                values = rows_first(case, tensor.name, exact[tensor.name].astype(dtype))
+                float32 = [rows_first(case, tensor.name, one[tensor.name].astype(dtype)) for one in plain]
+            expected[tensor.name] = _bound(values, float32)
+    return OraclePass(given=given, input_sha256=digest, expected=expected)
+
+
+def _bound(values: Array, float32: list[Array]) -> Expected:
+    largest = np.max([_row_errors(values, one) for one in float32], axis=0)
+    fold = float32[0]
+    with np.errstate(invalid="ignore"):
+        both_finite = np.isfinite(values) & np.isfinite(fold)
+    differing = np.flatnonzero(~(both_finite | (values == fold) | (np.isnan(values) & np.isnan(fold))))
+    return Expected(
+        values=values,
+        row_bound=np.maximum(FLOAT32_ERRORS * largest, float(np.finfo(values.dtype).tiny)),
+        range_indices=differing.astype(np.int64),
+        range_values=fold.reshape(-1)[differing],
+    )
+
+
+def _row_errors(values: Array, float32: Array) -> npt.NDArray[np.float64]:
+    with np.errstate(invalid="ignore"):  # inf - inf: such elements are left out
+        error = np.abs(np.subtract(float32, values, dtype=np.float64))
+    error[~np.isfinite(error)] = 0.0
+    largest: npt.NDArray[np.float64] = error.max(axis=1, initial=0.0)
+    return largest
+
+
+def _digest(case: Case) -> str:
+    """Names everything that the arrays depend on: the case, this machinery's sources, numpy."""
+    digest = hashlib.sha256(json.dumps([case.document(), np.__version__], sort_keys=True).encode())
+    here = Path(__file__).parent
+    for source in sorted((here.parent / "program").rglob("*.py")) + [
+        here / name for name in ("inputs.py", "oracle.py", "yardstick.py")
+    ]:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+_FIELDS = ("values", "row_bound", "range_indices", "range_values")
+
+
+def _write(folder: Path, passes: list[OraclePass]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+    try:
+        listed = []
+        for number, one in enumerate(passes):
+            for name, array in one.given.inputs.items():
+                np.save(temporary / f"{number}.input.{name}.npy", array)
+            for name, expected in one.expected.items():
+                for field in _FIELDS:
+                    np.save(temporary / f"{number}.{field}.{name}.npy", getattr(expected, field))
+            listed.append(
+                {
+                    "name": one.given.name,
+                    "number": one.given.number,
+                    "patterns": one.given.patterns,
+                    "input_sha256": one.input_sha256,
+                    "inputs": list(one.given.inputs),
+                    "outputs": list(one.expected),
+                }
+            )
+        (temporary / "passes.json").write_text(json.dumps(listed))
+        temporary.rename(folder)  # whole or not at all; loses against a folder that came first
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _read(folder: Path) -> list[OraclePass] | None:
+    try:
+        listed = json.loads((folder / "passes.json").read_text())
+        passes = [_read_pass(folder, number, fields) for number, fields in enumerate(listed)]
+        os.utime(folder)
+    except (OSError, ValueError, KeyError):  # absent, or pruned by another child while we read
+        return None
+    return passes
+
+
+def _read_pass(folder: Path, number: int, fields: Mapping[str, Any]) -> OraclePass:
+    def load(kind: str, name: str) -> Array:
+        path = folder / f"{number}.{kind}.{name}.npy"
+        array: Array = np.load(path, mmap_mode="r" if path.stat().st_size > 1 << 16 else None)
+        return array
+
+    return OraclePass(
+        given=InputPass(
+            name=fields["name"],
+            number=fields["number"],
+            inputs={name: load("input", name) for name in fields["inputs"]},
+            patterns=tuple(fields["patterns"]),
+        ),
+        input_sha256=fields["input_sha256"],
+        expected={name: Expected(**{field: load(field, name) for field in _FIELDS}) for name in fields["outputs"]},
+    )
+
+
+def _prune(folder: Path, *, keep: str) -> None:
+    """Drop the least recently used cases until what is left fits. Mapped files stay readable to who holds them."""
+    sizes = {
+        entry: sum(file.stat().st_size for file in entry.iterdir())
+        for entry in folder.iterdir()
+        if entry.is_dir() and not entry.name.startswith(".")
+    }
+    for entry in folder.glob(".new-*"):  # left by a child that was killed while it wrote
+        if time.time() - entry.stat().st_mtime > 3600:
+            shutil.rmtree(entry, ignore_errors=True)
+    for entry in sorted(sizes, key=lambda path: path.stat().st_mtime):
+        if sum(sizes.values()) <= CACHE_BYTES:
+            return
+        if entry.name != keep:
+            shutil.rmtree(entry, ignore_errors=True)
+            del sizes[entry]

@@ -1,0 +1,255 @@
+"""The Measurer: what the pipeline and the workers call to check and time candidates on one device. Parent side.
+
+No numpy, no torch, no candidate code in this process: everything runs in children (``kernel_child``, ``torch_child``)
+that are kept alive across calls and replaced when a candidate killed, hung or tainted one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from search.device.spec import DeviceSpec
+from search.errors import ChildFailed, InvalidInput, Problem
+from search.measuring.baselines import BASELINES, measure_baseline
+from search.measuring.child import ChildGone, ChildTimeout
+from search.measuring.device_lock import DeviceLock
+from search.measuring.finals import measure_finals
+from search.measuring.progress import DOING, IDLE
+from search.measuring.protocol import (
+    PROTOCOLS,
+    BaselineSamples,
+    Checks,
+    FinalsSamples,
+    MeasureItem,
+    MeasureResult,
+    Phase,
+    PhaseTiming,
+    timing_from_document,
+)
+from search.measuring.rejections import died, timed_out
+from search.measuring.timers import ensure_timer
+from search.measuring.workbench import Timeouts, Workbench, own_work_seconds, utc_now
+from search.outcome import Rejected
+from search.program.case import Case
+
+Asked = Callable[[], bool]
+
+
+def _never() -> bool:
+    return False
+
+
+class Measurer:
+    """Measures on one device, one thing at a time, host-wide.
+
+    Thread-safe: calls wait for each other, and for other processes that measure on the device. Generators take the
+    device for one item at a time. Every method raises Cancelled when ``cancelled`` says so (the child is killed),
+    ChildFailed when a child of ours fails by itself, ToolchainUnavailable when the timing loop cannot be built.
+    """
+
+    def __init__(
+        self,
+        device: DeviceSpec,
+        work_dir: Path | str,
+        *,
+        lock_dir: Path | None = None,
+        child_timeout_seconds: float = 60.0,
+        prepare_timeout_seconds: float = 600.0,
+        memory_limit_bytes: int | None = None,
+    ) -> None:
+        if device.target != "cpu":
+            problem = Problem(
+                field="/device", value=device.id, message="only CPU devices can be measured", allowed=["cpu"]
+            )
+            raise InvalidInput([problem])
+        self.device = device
+        self._work_dir = Path(work_dir)
+        self._work_dir.mkdir(parents=True, exist_ok=True)
+        self._timeouts = Timeouts(item_seconds=child_timeout_seconds, prepare_seconds=prepare_timeout_seconds)
+        self._device_lock = DeviceLock(device.id, lock_dir=lock_dir)
+        self._turn = threading.Lock()
+        self._closed = False
+        timer = ensure_timer(self._work_dir)
+        cpus = device.measure_cpus[:1]
+        common: dict[str, Any] = {
+            "work_dir": str(self._work_dir),
+            "cpus": cpus,
+            "lock_fd": self._device_lock.fileno(),
+            "timeouts": self._timeouts,
+        }
+        limit = memory_limit_bytes if memory_limit_bytes is not None else _physical_memory_bytes()
+        self._kernels = Workbench("search.measuring.kernel_child", [str(timer)], memory_limit_bytes=limit, **common)
+        self._torch = Workbench(
+            "search.measuring.torch_child",
+            [],
+            environment={
+                "TORCHINDUCTOR_CACHE_DIR": str(self._work_dir / "inductor"),
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no worker pool beside what is timed
+            },
+            **common,
+        )
+
+    def __enter__(self) -> Measurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the children and let go of the device. Idempotent."""
+        with self._turn:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._kernels.discard()
+                self._torch.discard()
+            finally:
+                self._device_lock.close()
+
+    def search(
+        self, case: Case, items: Sequence[MeasureItem], *, cancelled: Asked = _never, protocol: str = "search"
+    ) -> Iterator[MeasureResult]:
+        """Check each item on the three input sets, then sample ``device_batch``; results in the order of the items."""
+        for item in items:
+            yield self._one(case, item, protocol=protocol, phases=("device_batch",), check=True, cancelled=cancelled)
+
+    def check(self, case: Case, items: Sequence[MeasureItem], *, cancelled: Asked = _never) -> Iterator[MeasureResult]:
+        """Check each item on the three input sets; nothing is timed."""
+        for item in items:
+            yield self._one(case, item, protocol="search", phases=(), check=True, cancelled=cancelled)
+
+    def retime(
+        self, case: Case, item: MeasureItem, *, cancelled: Asked = _never, protocol: str = "search"
+    ) -> PhaseTiming | Rejected:
+        """Sample ``device_batch`` once more, without a check; a Rejected if the item fails this time."""
+        result = self._one(case, item, protocol=protocol, phases=("device_batch",), check=False, cancelled=cancelled)
+        return result.rejection if result.rejection is not None else result.timing["device_batch"]
+
+    def finals(
+        self,
+        case: Case,
+        items: Sequence[MeasureItem],
+        *,
+        all_phases: Sequence[str] = (),
+        protocol: str = "finals",
+        cancelled: Asked = _never,
+    ) -> FinalsSamples:
+        """Sample the finalists interleaved in one child: round r begins with finalist r mod n. Items are not checked.
+
+        ``all_phases``: ids that also get every phase, after the rounds. A finalist that fails is rejected, and the
+        others start over.
+        """
+        with self._device(cancelled):
+            return measure_finals(
+                self._kernels,
+                case,
+                items,
+                all_phases=all_phases,
+                protocol=protocol,
+                timeouts=self._timeouts,
+                cancelled=cancelled,
+            )
+
+    def baseline(
+        self,
+        case: Case,
+        name: str,
+        *,
+        against: MeasureItem | None = None,
+        cancelled: Asked = _never,
+        protocol: str = "finals",
+    ) -> BaselineSamples:
+        """Sample a torch baseline in rounds paired with our kernel, on the same CPU, in buffers of the same kind.
+
+        InvalidInput for an unknown name; anything the baseline itself fails at is ``error`` in the answer.
+        """
+        if name not in BASELINES:
+            problem = Problem(field="/baselines", value=name, message="unknown baseline", allowed=list(BASELINES))
+            raise InvalidInput([problem])
+        with self._device(cancelled):
+            return measure_baseline(
+                self._torch,
+                self._kernels,
+                case,
+                name,
+                against=against,
+                protocol=PROTOCOLS[protocol],
+                timeouts=self._timeouts,
+                cancelled=cancelled,
+            )
+
+    @contextmanager
+    def _device(self, cancelled: Asked) -> Iterator[None]:
+        with self._turn:
+            if self._closed:
+                raise RuntimeError("this Measurer is closed")
+            with self._device_lock.held(cancelled):
+                yield
+
+    def _one(
+        self,
+        case: Case,
+        item: MeasureItem,
+        *,
+        protocol: str,
+        phases: Sequence[Phase],
+        check: bool,
+        cancelled: Asked,
+    ) -> MeasureResult:
+        with self._device(cancelled):
+            started = utc_now()
+            answer = self._run(case, item, protocol, phases, check, cancelled)
+            checks, rejection = answer.get("checks"), answer.get("rejection")
+            return MeasureResult(
+                id=item.id,
+                checks=Checks.from_document(checks) if checks else None,
+                timing=timing_from_document(answer.get("timing") or {}),
+                rejection=Rejected.from_document(rejection) if rejection else None,
+                started_at=started,
+                finished_at=utc_now(),
+            )
+
+    def _run(
+        self, case: Case, item: MeasureItem, protocol: str, phases: Sequence[Phase], check: bool, cancelled: Asked
+    ) -> Mapping[str, Any]:
+        seconds = self._timeouts.item_seconds + own_work_seconds(case)
+        while True:
+            self._kernels.open(case, cancelled)
+            shared = self._kernels.used
+            self._kernels.used = True
+            try:
+                answer = self._kernels.ask(
+                    cancelled,
+                    seconds,
+                    "measure",
+                    artifact=item.artifact.document(),
+                    protocol=PROTOCOLS[protocol].document(),
+                    phases=list(phases),
+                    check=check,
+                )
+            except ChildTimeout:
+                exit_ = self._kernels.discard()
+                assert exit_ is not None
+                doing = DOING.get(exit_.progress, "unknown")
+                return {"rejection": timed_out(seconds, doing, exit_).document()}
+            except ChildGone as gone:
+                self._kernels.discard()
+                if shared:  # an earlier item may have damaged the process: only a fresh child can tell
+                    continue
+                if gone.exit.progress == IDLE:
+                    raise ChildFailed(f"the measuring child died by itself: {gone.exit.document()}") from None
+                doing = DOING.get(gone.exit.progress, "unknown")
+                return {"rejection": died(doing, gone.exit).document()}
+            if answer["tainted"]:
+                self._kernels.discard()
+            return answer
+
+
+def _physical_memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,28 @@
+"""The command loop that the measuring children share. Child side."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from search.measuring.child_entry import Channel
+from search.program.limits import Limits
+
+UNLIMITED = Limits(
+    **{name: 2**62 for name in Limits.__dataclass_fields__ if not name.startswith(("expression", "loop"))}
+)
+"""The service has already applied its own limits to a case; depth stays bounded."""
+
+
+def serve(channel: Channel, handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
+    """Answer commands until the parent closes its end. An exception of ours is an answer too, then the end."""
+    for command in channel.commands():
+        operation = command.pop("op")
+        try:
+            answer = handlers[operation](**command)
+        except BaseException as error:
+            trace = traceback.format_exc()[-4000:]
+            channel.answer({"event": "broken", "error": f"{type(error).__name__}: {error}", "traceback": trace})
+            raise SystemExit(1) from error
+        channel.answer(answer)

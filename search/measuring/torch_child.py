@@ -1,0 +1,206 @@
+"""The torch child: ``python -m search.measuring.torch_child ENTRY``. Evaluates and times baselines, one thread.
+
+The torch call of a built-in kernel is data in our library (``TorchCall``); it is resolved here and nowhere else, and
+never from a request: a program that came as a document is evaluated with torch operations.
+Commands: ``case``, ``baseline`` (prepare, check, warm up), ``pair_sample``, ``phases``.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search.measuring.bench import Bench
+from search.measuring.child_entry import Channel, enter
+from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
+from search.measuring.serving import UNLIMITED, serve
+from search.measuring.timers import (
+    calls_per_batch,
+    host_seconds,
+    quiet_interpreter,
+    sample_phases,
+    warm_host_seconds_per_call,
+)
+from search.program.case import Case
+from search.program.library import kernels
+from search.program.library.kernel import TorchCall
+from search.program.resolve import resolve_case
+
+PREALLOCATED = "preallocated (out=)"
+ALLOCATES = "allocates its result inside the timed call"
+_REST: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase != "device_batch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """A torch computation over the bench's buffers. ``call`` gives the outputs by name, as torch tensors."""
+
+    call: Callable[[], Mapping[str, Any]]
+    implementation: str
+    allocation: str
+
+
+class TorchChild:
+    """State of the process: one case and its prepared baseline."""
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        torch.set_num_interop_threads(1)
+        torch.set_grad_enabled(False)
+        self._torch = torch
+        self._bench: Bench | None = None
+        self._baseline: Baseline | None = None
+        self._calls = 1
+
+    def case(self, document: Mapping[str, Any], work_dir: str) -> dict[str, Any]:
+        """Put a case on the bench, in place of the one that was there."""
+        self._bench = self._baseline = None
+        self._bench = Bench(resolve_case(document, limits=UNLIMITED), Path(work_dir))
+        return {"event": "ready"}
+
+    def baseline(self, name: str, protocol: Mapping[str, Any]) -> dict[str, Any]:
+        """Prepare a baseline, check it on every input set, warm it up. What it fails at is ``error``."""
+        bench, sampling = self._on_bench(), Protocol(**protocol)
+        torch = self._torch
+        answer: dict[str, Any] = {
+            "event": "baseline",
+            "versions": {"torch": torch.__version__, "python": platform.python_version()},
+            "error": None,
+        }
+        try:
+            prepared = self._prepare(bench, compiled=name == "torch_compile")
+            answer |= {"implementation": prepared.implementation, "allocation": prepared.allocation}
+            verdict = bench.check(lambda: _arrays(bench, prepared.call()))
+            answer["checks"] = verdict.checks.document()
+            if verdict.rejection is not None:
+                answer["error"] = f"the baseline disagrees with the oracle: {verdict.rejection.document()}"
+                return answer
+            bench.load_normal()
+            per_call = warm_host_seconds_per_call(prepared.call, sampling.warmup_seconds)
+        except Exception as error:
+            answer["error"] = f"{type(error).__name__}: {error}"[:4000]
+            return answer
+        self._baseline, self._calls = prepared, calls_per_batch(sampling, per_call)
+        return answer | {"calls_per_sample": self._calls}
+
+    def pair_sample(self) -> dict[str, Any]:
+        """One sample of the prepared baseline; seconds per call, after one untimed call."""
+        call = self._prepared().call
+        with quiet_interpreter():
+            call()
+            seconds = host_seconds(call, self._calls) / self._calls
+        return {"event": "sample", "seconds": seconds}
+
+    def phases(self, protocol: Mapping[str, Any]) -> dict[str, Any]:
+        """The phases that are not paired. Torch has no native entry: every phase is host time, dispatch included."""
+        call = self._prepared().call
+        timing = sample_phases(
+            Protocol(**protocol),
+            _REST,
+            warm=lambda seconds: warm_host_seconds_per_call(call, seconds),
+            device=lambda calls: host_seconds(call, calls),
+            host=lambda calls: host_seconds(call, calls),
+        )
+        return {"event": "phases", "timing": timing_document(timing)}
+
+    def _on_bench(self) -> Bench:
+        assert self._bench is not None, "a case comes first"
+        return self._bench
+
+    def _prepared(self) -> Baseline:
+        assert self._baseline is not None, "a baseline comes first"
+        return self._baseline
+
+    def _prepare(self, bench: Bench, *, compiled: bool) -> Baseline:
+        torch, case = self._torch, bench.case
+        tensors = {name: torch.from_numpy(buffer.array) for name, buffer in bench.buffers.items()}
+        named = None if case.from_document else kernels()[case.kernel].baseline
+        if named is not None:
+            prepared = _from_call(torch, case, named, tensors, compiled=compiled)
+        else:
+            from search.measuring.torch_program import TorchProgram
+
+            program = TorchProgram(case)
+            inputs = {tensor.name: tensors[tensor.name] for tensor in case.program.tensors if tensor.role == "input"}
+            run = torch.compile(program) if compiled else program
+            prepared = Baseline(
+                call=lambda: run(**inputs),
+                implementation=f"program {case.program.name} statement by statement with torch operations",
+                allocation=ALLOCATES,
+            )
+        if compiled:
+            return Baseline(
+                call=prepared.call,
+                implementation=f"torch.compile of {prepared.implementation}",
+                allocation=prepared.allocation,
+            )
+        return prepared
+
+
+def _from_call(torch: Any, case: Case, named: TorchCall, tensors: Mapping[str, Any], *, compiled: bool) -> Baseline:
+    function = _resolve(torch, named.function)
+    keywords = named.bound({**case.params, **case.dims, **tensors})
+    shown = ", ".join(f"{keyword}={_shown(value)}" for keyword, value in named.keywords.items())
+    if compiled:
+        run = torch.compile(lambda: function(**keywords))
+        call: Callable[[], Mapping[str, Any]] = lambda: {named.fills: run()}  # noqa: E731
+        return Baseline(call=call, implementation=f"{named.function}({shown})", allocation=ALLOCATES)
+    if named.out is not None:
+        keywords[named.out] = tensors[named.fills]
+        shown += f", {named.out}=${named.fills}"
+    return Baseline(
+        call=lambda: {named.fills: function(**keywords)},
+        implementation=f"{named.function}({shown})",
+        allocation=PREALLOCATED if named.out else ALLOCATES,
+    )
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _resolve(torch: Any, dotted: str) -> Any:
+    """A torch function by its dotted name. ValueError for anything that is not public and under ``torch.``."""
+    first, *rest = dotted.split(".")
+    if first != "torch" or not rest or any(not part.isidentifier() or part.startswith("_") for part in rest):
+        raise ValueError(f"a baseline names a public function under torch., not {dotted!r}")
+    found = torch
+    for part in rest:
+        found = getattr(found, part)
+    if not callable(found):
+        raise ValueError(f"{dotted} is not a function")
+    return found
+
+
+def _arrays(bench: Bench, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Torch results as numpy arrays; a result in the bench's own buffer is that buffer, whose poison is looked for."""
+    arrays = {}
+    for name, tensor in outputs.items():
+        buffer = bench.buffers[name]
+        arrays[name] = buffer.array if tensor.data_ptr() == buffer.address else tensor.contiguous().numpy()
+    return arrays
+
+
+def main() -> None:
+    """Enter before torch is imported, then serve."""
+    channel: Channel = enter(sys.argv[1])
+    child = TorchChild()
+    serve(
+        channel,
+        {
+            "case": child.case,
+            "baseline": child.baseline,
+            "pair_sample": child.pair_sample,
+            "phases": child.phases,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

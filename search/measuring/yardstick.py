@@ -1,0 +1,88 @@
+"""How far plain float32 evaluations of a row stray from the oracle: the yardstick of the tolerance. Child side; numpy.
+
+Addition in float32 depends on its order, and the order is a candidate's to choose. One plain evaluation may hit the
+true sum by luck, and its row would then refuse every other order. So a row is evaluated several times: pairwise, as a
+left fold, and as left folds over shuffled columns; its largest error counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from search.program.case import Case
+from search.program.desugar import desugar
+from search.program.ir import Index, Loop, Program, Reducer, Statement
+from search.program.reference import evaluate
+from search.program.walk import loads, natural, placed, statements, walk
+
+Array = npt.NDArray[Any]
+Values = Mapping[str, Array]
+
+MOST_ORDERS = 16
+FEWEST_ORDERS = 3
+_ELEMENTS_PER_PASS = 1 << 24
+"""Large cases are evaluated in fewer orders: with long rows no order is exact by luck."""
+
+
+def plain_evaluations(case: Case, inputs: Values, *, seed: int) -> list[Values]:
+    """Every output of the case by several plain float32 evaluations, in the case's shapes.
+
+    The first is the left fold in the order as written. Columns are shuffled only where that cannot change the meaning.
+    """
+    fold = replace(case, program=left_fold(desugar(case.program)))
+    results: list[Values] = [evaluate(fold, inputs, dtype=np.float32), evaluate(case, inputs, dtype=np.float32)]
+    if not may_shuffle(case.program):
+        return results
+    largest = max(int(np.prod(case.shape(tensor), dtype=np.int64)) for tensor in case.program.tensors)
+    orders = min(MOST_ORDERS, max(FEWEST_ORDERS, _ELEMENTS_PER_PASS // largest))
+    generator = np.random.Generator(np.random.PCG64(seed))
+    columns = [axis for axis in case.program.axes if axis.kind == "column"]
+    for _ in range(orders - len(results)):
+        order = {axis.name: generator.permutation(case.extent(axis.name)) for axis in columns}
+        shuffled = {name: _take(case, name, array, order) for name, array in inputs.items()}
+        back = {name: np.argsort(places) for name, places in order.items()}
+        outputs = evaluate(fold, shuffled, dtype=np.float32)
+        results.append({name: _take(case, name, array, back) for name, array in outputs.items()})
+    return results
+
+
+def left_fold(program: Program) -> Program:
+    """A desugared program whose sums and products run strictly in index order."""
+
+    def strict(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return tuple(
+            replace(statement, order="strict")
+            if isinstance(statement, Reducer) and statement.op in ("sum", "product")
+            else replace(statement, body=strict(statement.body))
+            if isinstance(statement, Loop)
+            else statement
+            for statement in body
+        )
+
+    return replace(program, body=strict(program.body))
+
+
+def may_shuffle(program: Program) -> bool:
+    """True when columns are exchangeable: no coordinate is read, no subscript is shifted, no fold is strict."""
+    for pointer, statement in statements(program.body):
+        if isinstance(statement, Reducer) and statement.order == "strict":
+            return False
+        for part in placed(statement, pointer):
+            if any(isinstance(node, Index) for node in walk(part.expr)):
+                return False
+            for load in loads(part.expr):
+                if load.index != tuple(natural(axis) for axis in program.tensor(load.tensor).axes):
+                    return False
+    return True
+
+
+def _take(case: Case, name: str, array: Array, order: Mapping[str, Array]) -> Array:
+    for position, axis in enumerate(case.program.tensor(name).axes):
+        if axis in order:
+            array = np.take(array, order[axis], axis=position)
+    return array
