@@ -10,11 +10,12 @@ of the program, and equal inputs give equal names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal
 
 from search.planning.fusion import Admitted
 from search.planning.grouping import Grouping
+from search.planning.lift import FreshNames, Names, lifted
 from search.planning.schedule import (
     Accumulate,
     Collective,
@@ -36,27 +37,18 @@ from search.planning.schedule import (
 from search.program.case import Case
 from search.program.dtypes import value_dtype
 from search.program.ir import (
-    Binary,
-    Call,
-    Cast,
-    Compare,
     DType,
-    Expr,
     Finalize,
     Let,
     Load,
-    Logical,
     Name,
     Program,
     Reducer,
-    Select,
     StageBoundary,
     Store,
     Tile,
-    Unary,
     Update,
 )
-from search.program.walk import defined
 from search.space.uses import Use, column_axes, natural_index, row_level, streamable
 
 
@@ -129,10 +121,6 @@ class _OpenLoop:
     """Tile to the value that an op of this loop gave it."""
 
 
-_Names: TypeAlias = dict[Load | str, str]
-"""What stands for a load or a tile in the ops of one statement."""
-
-
 class _Outliner:
     def __init__(
         self,
@@ -150,7 +138,7 @@ class _Outliner:
         self._dtypes = dtypes
         self._choices = choices
         self._tiles = {s.name: s for s in program.body if isinstance(s, Tile)}
-        self._taken = _program_names(program)
+        self._names = FreshNames(program)
         self._steps: list[Step] = []
         self._loop: _OpenLoop | None = None
         self._row_loads: dict[Load, str] = {}
@@ -181,17 +169,17 @@ class _Outliner:
     # --- row-level statements ---
 
     def _row_statement(self, use: Use) -> None:
-        names: _Names = {load: self._row_load(load) for load in use.loads}
+        names: Names = {load: self._row_load(load) for load in use.loads}
         match use.statement:
             case Reducer() as reducer:
-                seed = None if reducer.seed is None else _lifted(reducer.seed, names)
+                seed = None if reducer.seed is None else lifted(reducer.seed, names)
                 self._reducers[reducer.name] = ReducerState(
                     name=reducer.name, op=reducer.op, dtype=reducer.dtype, seed=seed
                 )
                 self._place(OpenReducer(reducer=reducer.name))
             case Update() as update:
-                where = None if update.where is None else _lifted(update.where, names)
-                step = RowUpdate(reducer=update.reducer, value=_lifted(update.value, names), where=where)
+                where = None if update.where is None else lifted(update.where, names)
+                step = RowUpdate(reducer=update.reducer, value=lifted(update.value, names), where=where)
                 self._place(step, movable=False)
             case Finalize() as finalize:
                 state = self._reducers[finalize.reducer]
@@ -210,10 +198,10 @@ class _Outliner:
             case Let() as let:
                 dtype = self._dtypes[let.name]
                 self._scalars[let.name] = dtype
-                step_ = RowCompute(into=let.name, value=_lifted(let.value, names), dtype=dtype)
+                step_ = RowCompute(into=let.name, value=lifted(let.value, names), dtype=dtype)
                 self._place(step_, movable=use.index not in self._grouping.late)
             case Store() as store:
-                self._place(RowStore(tensor=store.tensor, value=_lifted(store.value, names)), movable=False)
+                self._place(RowStore(tensor=store.tensor, value=lifted(store.value, names)), movable=False)
             case other:
                 raise TypeError(f"{type(other).__name__} cannot be planned by this version")
 
@@ -225,7 +213,7 @@ class _Outliner:
 
     def _row_load(self, load: Load) -> str:
         if load not in self._row_loads:
-            into = self._fresh(load.tensor)
+            into = self._names.fresh(load.tensor)
             dtype = self._case.dtypes[load.tensor]
             self._row_loads[load] = into
             self._scalars[into] = value_dtype(dtype)
@@ -240,12 +228,12 @@ class _Outliner:
         names = self._loads(use, loop)
         match use.statement:
             case Update() as update:
-                where = None if update.where is None else _lifted(update.where, names)
-                loop.ops.append(Accumulate(reducer=update.reducer, value=_lifted(update.value, names), where=where))
+                where = None if update.where is None else lifted(update.where, names)
+                loop.ops.append(Accumulate(reducer=update.reducer, value=lifted(update.value, names), where=where))
             case Tile() as tile:
                 self._tile(tile, loop, names)
             case Store() as store:
-                value = _lifted(store.value, names)
+                value = lifted(store.value, names)
                 streaming = self._choices.streaming and streamable(self._case, store)
                 loop.ops.append(GlobalStore(tensor=store.tensor, value=value, streaming=streaming))
             case other:
@@ -278,9 +266,9 @@ class _Outliner:
         )
         self._steps += [step for step, _ in loop.behind]
 
-    def _loads(self, use: Use, loop: _OpenLoop) -> _Names:
+    def _loads(self, use: Use, loop: _OpenLoop) -> Names:
         """Emit the statement's reads, each distinct one once, and name them."""
-        names: _Names = {}
+        names: Names = {}
         for load in use.loads:
             if row_level(self._program, load):
                 names[load] = self._distributed_row_load(load, loop)
@@ -303,7 +291,7 @@ class _Outliner:
         return self._row_loads[load]
 
     def _global_load(self, load: Load, ops: list[ElementOp]) -> str:
-        into = self._fresh(load.tensor)
+        into = self._names.fresh(load.tensor)
         ops.append(GlobalLoad(into=into, tensor=load.tensor, index=load.index, dtype=self._case.dtypes[load.tensor]))
         return into
 
@@ -317,12 +305,12 @@ class _Outliner:
             return into
         if tensor not in self._snapshots:
             loop.before.append(self._snapshot_loop(load, use))
-        into = self._fresh(tensor)
+        into = self._names.fresh(tensor)
         loop.ops.append(PrivateLoad(into=into, tile=self._snapshots[tensor], dtype=self._case.dtypes[tensor]))
         return into
 
     def _snapshot_storage(self, tensor: str, reader: Use) -> str:
-        name = self._unique(f"{tensor}_snapshot")
+        name = self._names.unique(f"{tensor}_snapshot")
         # The readers' order of axes, so that each lane keeps what it will read.
         columns = column_axes(self._program, self._program.tensor(tensor))
         axes = tuple(axis for axis in reader.over if axis in columns)
@@ -351,10 +339,10 @@ class _Outliner:
 
     # --- tiles ---
 
-    def _tile(self, tile: Tile, loop: _OpenLoop, names: _Names) -> None:
-        into = self._fresh(tile.name)
+    def _tile(self, tile: Tile, loop: _OpenLoop, names: Names) -> None:
+        into = self._names.fresh(tile.name)
         dtype = self._dtypes[tile.name]
-        loop.ops.append(Compute(into=into, value=_lifted(tile.value, names), dtype=dtype))
+        loop.ops.append(Compute(into=into, value=lifted(tile.value, names), dtype=dtype))
         loop.forwarded[tile.name] = into
         if tile.name not in self._choices.stored:
             return
@@ -368,7 +356,7 @@ class _Outliner:
         loop.ops.append(PrivateStore(tile=tile.name, value=Name(name=into)))
 
     def _tile_load(self, tile: str, loop: _OpenLoop) -> str:
-        into = self._fresh(tile)
+        into = self._names.fresh(tile)
         dtype = self._dtypes[tile]
         output = self._choices.staged.get(tile)
         if output is None:
@@ -378,60 +366,13 @@ class _Outliner:
             loop.ops.append(GlobalLoad(into=into, tensor=output, index=index, dtype=dtype, staged=True))
         return into
 
-    def _recompute(self, use: Use, loop: _OpenLoop, names: _Names) -> None:
+    def _recompute(self, use: Use, loop: _OpenLoop, names: Names) -> None:
         """Compute the tiles that the statement needs, in program order: once per statement, again in the next."""
         for name in self._needed_tiles(use):
             tile = self._tiles[name]
-            into = self._fresh(name)
-            loop.ops.append(Compute(into=into, value=_lifted(tile.value, names), dtype=self._dtypes[name]))
+            into = self._names.fresh(name)
+            loop.ops.append(Compute(into=into, value=lifted(tile.value, names), dtype=self._dtypes[name]))
             names[name] = into
 
     def _needed_tiles(self, use: Use) -> list[str]:
         return [name for name in self._tiles if name in use.inlined]
-
-    # --- names ---
-
-    def _fresh(self, base: str) -> str:
-        number = 0
-        while f"{base}_{number}" in self._taken:
-            number += 1
-        name = f"{base}_{number}"
-        self._taken.add(name)
-        return name
-
-    def _unique(self, name: str) -> str:
-        if name in self._taken:
-            return self._fresh(name)
-        self._taken.add(name)
-        return name
-
-
-def _program_names(program: Program) -> set[str]:
-    names = {*program.dims, *(p.name for p in program.params), *(a.name for a in program.axes)}
-    names |= {tensor.name for tensor in program.tensors}
-    return names | {name for statement in program.body if (name := defined(statement)) is not None}
-
-
-def _lifted(expr: Expr, names: _Names) -> Expr:
-    """The expression with every load and tile replaced by the name of the op that made it."""
-    match expr:
-        case Load():
-            return Name(name=names[expr])
-        case Name(name=name):
-            return Name(name=names[name]) if name in names else expr
-        case Unary():
-            return replace(expr, operand=_lifted(expr.operand, names))
-        case Binary() | Compare() | Logical():
-            return replace(expr, left=_lifted(expr.left, names), right=_lifted(expr.right, names))
-        case Select():
-            return Select(
-                condition=_lifted(expr.condition, names),
-                then=_lifted(expr.then, names),
-                otherwise=_lifted(expr.otherwise, names),
-            )
-        case Call():
-            return replace(expr, args=tuple(_lifted(arg, names) for arg in expr.args))
-        case Cast():
-            return replace(expr, value=_lifted(expr.value, names))
-        case _:
-            return expr

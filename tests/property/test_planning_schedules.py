@@ -148,11 +148,17 @@ class Row:
 def programs(draw):
     """A legal program over one or two column axes, in which every name is used."""
     wide = draw(st.booleans())
-    over = ["col", "k"] if wide else ["col"]
-    elements = ["x", "r", "w"] + (["t"] if wide else [])
-    scalars, tiles, body = ["b"], [], []
+    full_over = ["col", "k"] if wide else ["col"]
+    all_elements = ["x", "r", "w"] + (["t"] if wide else [])
+    scalars, all_tiles, body = ["b"], {}, []
+    early_store = {"store": {"tensor": "y", "over": full_over, "value": " + ".join(all_elements)}}
+    stored_early = draw(st.booleans())
+    if stored_early:
+        body.append(early_store)
 
     def element():
+        elements = all_elements if over == full_over else ["x", "w"]
+        tiles = [name for name, axes in all_tiles.items() if set(axes) <= set(over)]
         atom = draw(st.sampled_from([*elements, *tiles, *scalars, "cast(index(col), float32)", "x * x"]))
         other = draw(st.sampled_from([*elements, *tiles, *scalars, "0.5"]))
         shape = draw(
@@ -161,6 +167,7 @@ def programs(draw):
         return shape.format(atom, other)
 
     for number in range(draw(st.integers(1, 6))):
+        over = draw(st.sampled_from([["col"], full_over]))
         kind = draw(st.sampled_from(["reduce", "reduce", "tile", "tile", "let", "explicit", "stage"]))
         op = draw(st.sampled_from(["sum", "max", "min"]))
         if kind == "reduce":
@@ -170,7 +177,7 @@ def programs(draw):
         elif kind == "tile":
             value = element()
             body.append({"tile": {"name": f"e{number}", "over": over, "value": value}})
-            tiles.append(f"e{number}")
+            all_tiles[f"e{number}"] = over
         elif kind == "let":
             a, c = draw(st.sampled_from(scalars)), draw(st.sampled_from(scalars))
             body.append({"let": {"name": f"h{number}", "value": f"{a} * 0.5 - {c}"}})
@@ -187,8 +194,11 @@ def programs(draw):
             scalars.append(f"f{number}")
         else:
             body.append({"stage": {}})
-    half = draw(st.integers(0, len(tiles)))
-    body.append({"store": {"tensor": "y", "over": over, "value": " + ".join([*elements, *tiles[:half]])}})
+    tiles = list(all_tiles)
+    half = 0 if stored_early else draw(st.integers(0, len(tiles)))
+    over = full_over
+    if not stored_early:
+        body.append({"store": {"tensor": "y", "over": over, "value": " + ".join([*all_elements, *tiles[:half]])}})
     if draw(st.booleans()):
         body.append({"stage": {}})
     body.append({"store": {"tensor": "z", "over": over, "value": " - ".join(["x", *tiles[half:], *scalars])}})
