@@ -10,18 +10,19 @@ from tuner_service.api.kinds import ProblemKind
 from tuner_service.api.problems import PROBLEM_MEDIA_TYPE
 
 COMMON: tuple[ProblemKind, ...] = (
+    kinds.INVALID_REQUEST,
     kinds.BAD_HTTP,
     kinds.CROSS_ORIGIN,
     kinds.HOST_NOT_ALLOWED,
     kinds.INTERNAL_ERROR,
 )
-"""What any operation may answer."""
+"""What any operation may answer; an unknown query parameter is an invalid request anywhere."""
 
 
 def problems(*expected: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """OpenAPI responses for these kinds and the common ones; kinds of one status stand together."""
     by_status: dict[int | str, list[ProblemKind]] = {}
-    for kind in (*expected, *COMMON):
+    for kind in dict.fromkeys((*expected, *COMMON)):
         by_status.setdefault(kind.status, []).append(kind)
     return {status: _response(rows) for status, rows in by_status.items()}
 

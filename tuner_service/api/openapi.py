@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 from search.program.schema import PROGRAM_SCHEMA
 from tuner_service.api.context import Context
 from tuner_service.api.documented import COMMON
+from tuner_service.api.kinds import KINDS
 from tuner_service.api.schemas import REFERENCED
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.db.queries import trials as trial_queries
@@ -26,8 +29,7 @@ Try it here: **POST /v1/jobs** with the first example, then **GET /v1/jobs/{job_
 the newest job; reload it), its **trials** and their **source**, and **GET /v1/winners** once the job has succeeded.
 
 Lists answer `{"items", "next", "total"}`: give `next` as `cursor` to read on. Times are seconds, sizes bytes or
-scalars, timestamps RFC 3339 UTC. Errors are `application/problem+json` (RFC 9457); each `type` is a page under
-[/problems](/problems).
+scalars, timestamps RFC 3339 UTC. Errors are `application/problem+json` (RFC 9457); each `type` is a page:
 """
 TAGS = [
     {"name": "jobs", "description": "Start, follow and cancel tuning jobs."},
@@ -43,21 +45,16 @@ _SCHEMA_PREFIX = "#/components/schemas/{model}"
 
 def base_document(app: FastAPI, *, version: str) -> dict[str, Any]:
     """The document without live examples."""
-    document = get_openapi(
-        title="Tuner", version=version, description=DESCRIPTION.strip(), routes=app.routes, tags=TAGS
-    )
+    document = get_openapi(title="Tuner", version=version, description=_description(), routes=app.routes, tags=TAGS)
     _, definitions = models_json_schema([(model, "validation") for model in REFERENCED], ref_template=_SCHEMA_PREFIX)
     components = document.setdefault("components", {}).setdefault("schemas", {})
     components.update(definitions["$defs"])
-    components["Program"] = copy.deepcopy(PROGRAM_SCHEMA)
+    components.update(_program_schemas())
     components["CaseRequest"]["properties"]["program"] = {
         "anyOf": [{"$ref": _SCHEMA_PREFIX.format(model="Program")}, {"type": "null"}],
         "description": "A program document instead of a kernel name.",
     }
-    for unused in ("HTTPValidationError", "ValidationError"):
-        components.pop(unused, None)
     for operation in operations(document):
-        # Any operation may answer 422 to unknown query parameters; FastAPI's own form is never sent.
         missing = [str(kind.status) for kind in COMMON if str(kind.status) not in operation["responses"]]
         assert not missing, f"{operation['operationId']} does not document {missing}"
         for parameter in operation.get("parameters", ()):
@@ -65,6 +62,20 @@ def base_document(app: FastAPI, *, version: str) -> dict[str, Any]:
             if examples:
                 parameter["example"] = examples[0]
     return document
+
+
+def _description() -> str:
+    rows = (f"[{kind.slug}]({kind.type_path}) ({kind.status})" for kind in KINDS.values())
+    return f"{DESCRIPTION.strip()} {', '.join(rows)}."
+
+
+def _program_schemas() -> dict[str, Any]:
+    """The program's JSON Schema with its definitions as components of their own: a document has one place for them."""
+    text = re.sub(r'"#/\$defs/(\w+)"', r'"#/components/schemas/Program_\1"', json.dumps(PROGRAM_SCHEMA))
+    program: dict[str, Any] = json.loads(text)
+    parts = {f"Program_{name}": schema for name, schema in program.pop("$defs", {}).items()}
+    program.pop("$schema", None)
+    return {"Program": program, **parts}
 
 
 def live_document(base: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
     "",
     summary="List the attached devices",
     response_model=None,
-    responses={200: {"model": schemas.DevicePage}, **problems(kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE)},
+    responses={200: {"model": schemas.DevicePage}, **problems(kinds.STORAGE_UNAVAILABLE)},
 )
 def list_devices(request: Request, context: ContextOf, limit: Limit = 1000, cursor: Cursor = None) -> JSONResponse:
     """Each device with its kind, identity, toolchain, availability and what holds it now. While `probing` is true the
@@ -36,7 +36,7 @@ def list_devices(request: Request, context: ContextOf, limit: Limit = 1000, curs
     response_model=None,
     responses={
         200: {"model": schemas.DeviceDocument},
-        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def get_device(

@@ -41,7 +41,6 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
         },
         **problems(
             kinds.BODY_TOO_LARGE,
-            kinds.INVALID_REQUEST,
             kinds.IDEMPOTENCY_CONFLICT,
             kinds.NOT_READY,
             kinds.STORAGE_UNAVAILABLE,
@@ -88,7 +87,7 @@ def create_job(
     "",
     summary="List jobs, newest first",
     response_model=None,
-    responses={200: {"model": schemas.JobPage}, **problems(kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE)},
+    responses={200: {"model": schemas.JobPage}, **problems(kinds.STORAGE_UNAVAILABLE)},
 )
 def list_jobs(
     request: Request,
@@ -120,7 +119,7 @@ def list_jobs(
     response_model=None,
     responses={
         200: {"model": schemas.JobDocument},
-        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def get_job(context: ContextOf, job_id: JobId) -> JSONResponse:
@@ -136,7 +135,7 @@ def get_job(context: ContextOf, job_id: JobId) -> JSONResponse:
     response_model=None,
     responses={
         200: {"model": schemas.JobDocument},
-        **problems(kinds.NOT_FOUND, kinds.CONFLICT, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.CONFLICT, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
@@ -163,7 +162,7 @@ def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
             "content": {EventSourceResponse.media_type: {"schema": {"type": "string"}}},
         },
         204: {"description": "The job has ended and there is nothing after `Last-Event-ID`."},
-        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def stream_events(

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
     "",
     summary="List the built-in kernels",
     response_model=None,
-    responses={200: {"model": schemas.KernelPage}, **problems(kinds.INVALID_REQUEST)},
+    responses={200: {"model": schemas.KernelPage}, **problems()},
 )
 def list_kernels(request: Request, limit: Limit = 1000, cursor: Cursor = None) -> JSONResponse:
     """Each kernel with its params, dims, tensors and dtypes, its program as a document, its torch baseline, and the
@@ -35,7 +35,7 @@ def list_kernels(request: Request, limit: Limit = 1000, cursor: Cursor = None) -
     "/{name}",
     summary="One built-in kernel",
     response_model=None,
-    responses={200: {"model": schemas.KernelDocument}, **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST)},
+    responses={200: {"model": schemas.KernelDocument}, **problems(kinds.NOT_FOUND)},
 )
 def get_kernel(
     name: Annotated[str, Path(description="Name of a built-in kernel.", examples=["rms_norm"])],

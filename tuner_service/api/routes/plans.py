@@ -30,7 +30,7 @@ _CURSOR = re.compile(r"from-([0-9]{1,9})")
     response_model=None,
     responses={
         200: {"model": schemas.PlanPage},
-        **problems(kinds.BODY_TOO_LARGE, kinds.INVALID_REQUEST, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.BODY_TOO_LARGE, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
     },
     openapi_extra=json_body("JobRequest", REQUEST_EXAMPLES),
 )

@@ -93,7 +93,7 @@ def _page(context: Context, job_id: str, filters: Mapping[str, Any], cursor: str
     response_model=None,
     responses={
         200: {"model": schemas.TrialPage},
-        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def list_trials(
@@ -118,7 +118,7 @@ def list_trials(
             "description": "Every trial that matches, in the asked order.",
             "content": {"text/csv": {}, "application/jsonl": {}},
         },
-        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def export_trials(
@@ -145,7 +145,7 @@ def export_trials(
     response_model=None,
     responses={
         200: {"model": schemas.TrialDocument},
-        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def get_trial(context: ContextOf, trial_id: TrialId) -> JSONResponse:
@@ -164,7 +164,7 @@ def get_trial(context: ContextOf, trial_id: TrialId) -> JSONResponse:
             "description": "The source; text for `tilelang`, `c` and `header`, a tar file for `tar`.",
             "content": {"text/plain": {}, "application/x-tar": {}},
         },
-        **problems(kinds.NOT_FOUND, kinds.INVALID_REQUEST, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def get_source(

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1/winners", tags=["winners"])
     response_model=None,
     responses={
         200: {"model": schemas.EntryDocument},
-        **problems(kinds.NO_WINNER, kinds.INVALID_REQUEST, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NO_WINNER, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def get_winner(
