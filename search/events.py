@@ -31,9 +31,9 @@ class TrialRejected:
     rejection: Rejected
     checks: Checks | None = None
     after_measured: bool = False
-    """It had been measured and failed in a later run (a re-timing): the rejection replaces that outcome.
+    """It had been measured and failed in a later run of the search (a re-timing): this replaces that outcome.
 
-    Without it the ledger keeps the first outcome, so that a stale report cannot undo a measurement.
+    Without it, and once there are finals, the ledger keeps the first outcome: a stale report undoes no measurement.
     """
 
 

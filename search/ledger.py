@@ -116,7 +116,8 @@ def apply(state: CaseState, event: Event) -> CaseState:
             return _built(state, event)
         case TrialRejected():
             trial = state.trial(event.trial)
-            if trial.outcome != "pending" and not (event.after_measured and trial.outcome == "measured"):
+            undoes = event.after_measured and trial.outcome == "measured" and state.finals is None
+            if trial.outcome != "pending" and not undoes:
                 return state
             return _reject(state, {event.trial: event.rejection}, checks=event.checks)
         case TrialMeasured():
@@ -191,6 +192,7 @@ def _measured(state: CaseState, event: TrialMeasured) -> CaseState:
 def _finals(state: CaseState, event: FinalsMeasured) -> CaseState:
     """Rejections end their trials; new samples replace the old ones; extra phases join the timing of equal code."""
     samples, old = event.samples, state.finals
+    ended = {t: r for t, r in samples.rejections.items() if state.trial(t).outcome in ("pending", "measured")}
     if state.baselines or state.fresh:
         return state
     if event.phases_only:
@@ -199,10 +201,10 @@ def _finals(state: CaseState, event: FinalsMeasured) -> CaseState:
         extra = {**old.samples.extra_phases, **samples.extra_phases}
         state = replace(state, finals=replace(old, samples=replace(old.samples, extra_phases=extra)))
     else:
-        if old is not None and set(samples.samples_seconds) <= set(old.samples.samples_seconds):
+        # Finals are only redone after one of them ended a trial, and then bring a new finalist or end another trial.
+        if old is not None and not ended and set(samples.samples_seconds) <= set(old.samples.samples_seconds):
             return state
         state = replace(state, finals=event)
-    ended = {t: r for t, r in samples.rejections.items() if state.trial(t).outcome in ("pending", "measured")}
     return _reject(_with_phases(state, samples.extra_phases), ended)
 
 
