@@ -69,12 +69,16 @@ def connected(
 def await_ready(client: Client, *, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> None:
     """Wait until the service is ready and has looked for devices."""
     deadline = time.monotonic() + timeout_seconds
-    while not (client.ready() and not client.probing()):
-        if not client.healthy():
+    while True:
+        state = client.readiness()
+        if state is None:
             raise CommandError(f"no service answers at {client.url}", status=ExitStatus.UNREACHABLE)
+        if state.get("ready") and state.get("devices") == "probed":
+            return
         if time.monotonic() > deadline:
+            said = ", ".join(f"{name}: {value}" for name, value in state.items())
             raise CommandError(
-                f"the service at {client.url} is not ready after {timeout_seconds:.0f} s; see {client.url}/readyz",
+                f"the service at {client.url} is not ready after {timeout_seconds:.0f} s ({said})",
                 status=ExitStatus.UNREACHABLE,
             )
         time.sleep(0.1)

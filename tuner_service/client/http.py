@@ -61,12 +61,13 @@ class Client:
         except (httpx.HTTPError, OSError):
             return False
 
-    def ready(self) -> bool:
-        """Whether the service can take jobs; False also while it is starting."""
+    def readiness(self) -> Document | None:
+        """``{"ready", "database", "devices": "probed" | "probing"}`` whether ready or not; None without an answer."""
         try:
-            return self._http.get("/readyz", timeout=5.0).status_code == 200
-        except (httpx.HTTPError, OSError):
-            return False
+            document = self._http.get("/readyz", timeout=5.0).json()
+        except (httpx.HTTPError, OSError, ValueError):
+            return None
+        return document if isinstance(document, dict) else None
 
     # Kernels and devices
 
@@ -81,10 +82,6 @@ class Client:
     def devices(self) -> list[Document]:
         """Every attached device, also the unavailable ones with their reason."""
         return list(self._document("GET", "/v1/devices")["items"])
-
-    def probing(self) -> bool:
-        """Whether the service is still looking for devices: the list may yet grow."""
-        return bool(self._document("GET", "/v1/devices").get("probing", False))
 
     def device(self, device_id: str) -> Document:
         """One attached device, by id."""

@@ -24,7 +24,7 @@ class CannedService:
         self.asked: list[tuple[str, str, dict[str, str], Any]] = []
         self.url = ""
         self.answer("GET /healthz", {"status": "ok"})
-        self.answer("GET /readyz", {"ready": True})
+        self.answer("GET /readyz", {"ready": True, "database": "ok", "devices": "probed"})
         self.answer("GET /v1/devices", {"items": [device_document()], "next": None, "total": 1, "probing": False})
         self.answer("GET /v1/kernels/rms_norm", {"name": "rms_norm", "dims": ["rows", "cols"]})
 

@@ -52,7 +52,7 @@ def test_no_connection_is_unreachable_and_unhealthy() -> None:
 
     with client(refuse) as found:
         assert not found.healthy()
-        assert not found.ready()
+        assert found.readiness() is None
         with pytest.raises(ServiceUnreachable, match="refused"):
             found.jobs()
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tuner_service.cli.errors import ExitStatus
+from tuner_service.cli.connect import await_ready
+from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.main import run
+from tuner_service.client import Client
 
 
 @pytest.fixture(autouse=True)
@@ -302,3 +304,10 @@ def test_a_miss_is_explained_and_exits_1(as_json: bool, service: Any, capsys: py
 def test_an_unknown_kernel_is_not_a_miss(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["lookup", "nonsense", "--shape", "4x33", "--url", service.url]) == ExitStatus.BAD_INPUT
     assert "/v1/kernels/nonsense" in capsys.readouterr().err
+
+
+def test_a_service_that_does_not_get_ready_says_what_it_waits_for(service: Any) -> None:
+    service.answer("GET /readyz", {"ready": True, "database": "ok", "devices": "probing"})
+    with Client(service.url) as client, pytest.raises(CommandError, match="devices: probing") as raised:
+        await_ready(client, timeout_seconds=0.2)
+    assert raised.value.status == ExitStatus.UNREACHABLE

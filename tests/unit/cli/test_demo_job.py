@@ -1,4 +1,4 @@
-"""The demo's job is a real search: at least 24 candidates a case, some rejected, some left, and no case like the miss."""
+"""The demo's job is a real search: at least 24 candidates a case, some rejected, some left, none like the miss."""
 
 from __future__ import annotations
 

@@ -1,0 +1,41 @@
+"""The demo's small variant, as a user runs it, twice on one data directory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.toolchain
+
+
+def demo(data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tuner_service.cli", "demo", "--small", "--data-dir", str(data_dir), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def test_the_small_demo_runs_twice_and_tells_the_same_story(tmp_path: Path) -> None:
+    first = demo(tmp_path / "demo", "--json")
+    assert first.returncode == 0, first.stderr
+    found: dict[str, Any] = json.loads(first.stdout)
+    assert found["state"] == "succeeded"
+    assert {case["kernel"] for case in found["cases"]} == {"softmax", "rms_norm", "layer_norm"}
+    for case in found["cases"]:
+        assert case["enumerated"] == case["measured"] + case["rejected"]
+        assert case["winner"] is not None
+        assert case["ratio"]["min"] <= case["ratio"]["median"] <= case["ratio"]["max"]
+    assert len(found["lookups"]) == len(found["cases"])
+    assert "dims.rows" in found["miss"]["misses"][0]["differs"]
+    assert not (tmp_path / "demo" / "service.json").exists()
+
+    second = demo(tmp_path / "demo")
+    assert second.returncode == 0, second.stderr
+    assert "1 earlier job(s)" in second.stderr
+    assert "measured anew" in second.stderr
+    for words in ("softmax 8×33", "winner / torch_eager", "GET /v1/winners", "miss: "):
+        assert words in second.stdout
+    assert found["job"] not in second.stdout
