@@ -79,7 +79,7 @@ def entry_of(settled: Mapping[str, Any]) -> Entry:
         plan=trial["plan"],
         code=trial["code"],
         protocol=PROTOCOLS[protocol].document(),
-        numerics=trial["candidate"].get("numerics", {}),
+        numerics=trial["code"].get("numerics", {}),
         median_seconds=median(samples_seconds),
         samples_sha256=sha256_hex(samples_seconds),
         tie_set=tuple(settled["tie_set"]),

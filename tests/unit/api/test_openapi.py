@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -53,6 +54,12 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
 
 def test_no_form_of_the_framework_is_left(document: dict[str, Any]) -> None:
     assert "HTTPValidationError" not in str(document)
+
+
+def test_the_reference_page_lists_every_operation(document: dict[str, Any]) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    for path in document["paths"]:
+        assert path in page or path == "/problems/{slug}", path
 
 
 def test_examples_name_what_exists(document: dict[str, Any], http: httpx.Client) -> None:
