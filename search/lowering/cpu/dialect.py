@@ -79,7 +79,7 @@ def _pragmas(body: str) -> str:
         if mark is None:
             out.append(line)
             continue
-        following = next((text.strip() for text in lines[at + 1 :] if not _MARK.fullmatch(text.strip())), "")
+        following = lines[at + 1].strip() if at + 1 < len(lines) else ""
         if following.startswith("for ("):
             pragma = "omp simd" if mark.group(1) == "SIMD" else f"GCC unroll {mark.group(2)}"
             out.append(f"#pragma {pragma}")

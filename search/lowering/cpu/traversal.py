@@ -66,7 +66,7 @@ class Traversal:
         passes, left = divmod(self.loop.extent, chunk)
         rounds, rest = divmod(passes, self.partials)
         if rounds:
-            if self.geometry.unroll > 1:
+            if self.geometry.unroll > 1 and rounds > 1:
                 self.scope.used.add("unroll")
                 self.text.line(f"unroll({self.geometry.unroll})")
             with self.text.block(f"for p in T.serial({rounds}):"):
