@@ -104,8 +104,14 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     return app
 
 
-def serve(settings: Settings) -> None:
-    """Run the service until SIGTERM or SIGINT; prints ``listening on http://HOST:PORT`` once it accepts requests.
+def print_listening(url: str) -> None:
+    """The one line that ``serve`` prints: ``listening on http://HOST:PORT``."""
+    sys.stdout.write(f"listening on {url}\n")
+    sys.stdout.flush()
+
+
+def serve(settings: Settings, *, announce: Callable[[str], None] = print_listening) -> None:
+    """Run the service until SIGTERM or SIGINT; ``announce`` gets its URL once it accepts requests.
 
     Raises InvalidInput for a host that is no loopback address, OSError when the port cannot be bound, and ServiceError
     when the database cannot be brought up to date or another service works on the data directory.
@@ -123,7 +129,7 @@ def serve(settings: Settings) -> None:
             lifespan="on",
             timeout_graceful_shutdown=int(settings.shutdown_timeout_seconds),
         )
-        server = _Server(config, app.state.context, _url(listener), settings.data_dir / SERVICE_FILE)
+        server = _Server(config, app.state.context, _url(listener), settings.data_dir / SERVICE_FILE, announce)
         try:
             server.run(sockets=[listener])
         except SystemExit:
@@ -145,15 +151,21 @@ def require_loopback(host: str) -> None:
 class _Server(uvicorn.Server):
     """Says when it listens, and lets open event streams end when it is told to stop."""
 
-    def __init__(self, config: uvicorn.Config, context: Context, url: str, service_file: Path) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        context: Context,
+        url: str,
+        service_file: Path,
+        announce: Callable[[str], None],
+    ) -> None:
         super().__init__(config)
-        self.context, self.url, self.service_file = context, url, service_file
+        self.context, self.url, self.service_file, self.announce = context, url, service_file, announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         _replace(self.service_file, json.dumps({"url": self.url, "pid": os.getpid()}))
-        sys.stdout.write(f"listening on {self.url}\n")
-        sys.stdout.flush()
+        self.announce(self.url)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not the inherited one: it raises the signal again after a clean stop, and the exit status would say "killed".

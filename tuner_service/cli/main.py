@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from search.errors import InvalidInput
+from search.errors import InvalidInput, TunerError
 from tuner_service.cli.commands import (
     cancel,
     demo,
@@ -97,6 +97,9 @@ def run(arguments: list[str]) -> int:
         for wrong in error.problems:
             say(f"error: {field_text(wrong.document())}")
         return ExitStatus.BAD_INPUT
+    except TunerError as error:
+        say(f"error: {type(error).__name__}: {error}")
+        return ExitStatus.NEGATIVE
     except ValidationError as error:
         for problem in error.errors():
             name = "_".join(str(part) for part in problem["loc"])

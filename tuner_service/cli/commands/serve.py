@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.output import print_json
 from tuner_service.errors import ServiceError
 from tuner_service.settings import Settings
 
@@ -25,12 +27,17 @@ def serve(
     given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir and data_dir.expanduser().absolute()}
     settings = Settings(**{name: value for name, value in given.items() if value is not None})
     # Imported here: the web framework and the database would slow every other command down.
+    from tuner_service.app import print_listening
     from tuner_service.app import serve as run
 
     try:
-        run(settings)
+        run(settings, announce=_print_ready if as_json else print_listening)
     except OSError as error:
         # The port is taken, or the data directory cannot be written: the user's to mend.
         raise CommandError(str(error.strerror or error), status=ExitStatus.BAD_INPUT) from error
     except ServiceError as error:
         raise CommandError(str(error), status=ExitStatus.BAD_INPUT) from error
+
+
+def _print_ready(url: str) -> None:
+    print_json({"url": url, "pid": os.getpid()})
