@@ -192,19 +192,23 @@ def _measured(state: CaseState, event: TrialMeasured) -> CaseState:
 def _finals(state: CaseState, event: FinalsMeasured) -> CaseState:
     """Rejections end their trials; new samples replace the old ones; extra phases join the timing of equal code."""
     samples, old = event.samples, state.finals
-    ended = {t: r for t, r in samples.rejections.items() if state.trial(t).outcome in ("pending", "measured")}
     if state.baselines or state.fresh:
         return state
+    rejections = {**(old.samples.rejections if old else {}), **samples.rejections}
     if event.phases_only:
         if old is None:
             return state
         extra = {**old.samples.extra_phases, **samples.extra_phases}
-        state = replace(state, finals=replace(old, samples=replace(old.samples, extra_phases=extra)))
+        kept = replace(old.samples, extra_phases=extra, rejections=rejections)
     else:
         # Finals are only redone after one of them ended a trial, and then bring a new finalist or end another trial.
-        if old is not None and not ended and set(samples.samples_seconds) <= set(old.samples.samples_seconds):
+        # Judged by the finals alone, so that replaying the events over the trials' last outcomes leads here too.
+        nothing_ended = old is not None and rejections.keys() == old.samples.rejections.keys()
+        if old is not None and nothing_ended and samples.samples_seconds.keys() <= old.samples.samples_seconds.keys():
             return state
-        state = replace(state, finals=event)
+        kept = replace(samples, rejections=rejections)
+    state = replace(state, finals=FinalsMeasured(samples=kept))
+    ended = {t: r for t, r in samples.rejections.items() if state.trial(t).outcome in ("pending", "measured")}
     return _reject(_with_phases(state, samples.extra_phases), ended)
 
 
