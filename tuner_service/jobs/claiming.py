@@ -1,8 +1,9 @@
 """Claims: a step is handed to the engine, comes back, or is lost. Losses on our side are counted per trial.
 
 A trial whose task was lost is tried again alone, so that it cannot drag others along; lost twice it is rejected
-``lost_worker``. A clean stop, a cancel and the death of the whole service count for nothing: candidate code never
-runs in the service, so it cannot have been the cause.
+``lost_worker``, provided that other trials of the case came through the same kind of step: where nothing ever works
+the fault is ours, and the job's. A clean stop, a cancel and the death of the whole service count for nothing:
+candidate code never runs in the service, so it cannot have been the cause.
 """
 
 from __future__ import annotations
@@ -77,27 +78,30 @@ def standing_claims(database: Database, job_id: str, alive: Iterable[str]) -> li
     ]
 
 
-def release(database: Database, ledger: Ledger, key: str, *, fault: str | None, stopped: bool = False) -> None:
-    """A task is over: its claim goes, and what it left undone is counted. Idempotent.
+def release(database: Database, ledger: Ledger, key: str, *, fault: str | None, stopped: bool = False) -> bool:
+    """A task is over: its claim goes, and what it left undone is counted. Idempotent; False when all went well.
 
     ``fault``: what went wrong on our side, None when the task ended by itself; ``stopped``: it was told to stop,
     which is nobody's fault.
     """
     change: Change | None = None
+    went_well = True
     with database.write() as session:
         row = claims.get_claim(session, key)
         if row is None:
-            return
+            return True
         claims.delete_claim(session, key)
         step = step_from_document(row["step"])
-        undone = _undone(step, ledger.load(session, row["case_id"]))
+        state = ledger.load(session, row["case_id"])
+        undone = _undone(step, state)
         message = fault or "the task ended without a result"
         if stopped:
             trials.new_attempt(session, undone, lost=False)
         elif undone and (fault is not None or not isinstance(step, ShareCode)):
+            went_well = False
             trials.new_attempt(session, undone, lost=True)
             lost = trials.losses(session, row["case_id"])
-            if len(conflicts(step)) == 1 and lost[undone[0]] >= MAXIMUM_LOSSES:
+            if len(conflicts(step)) == 1 and lost[undone[0]] >= MAXIMUM_LOSSES and _works_for_others(step, state):
                 rejection = Rejected(
                     stage="lost_worker", reason="lost_worker", detail={"losses": lost[undone[0]], "message": message}
                 )
@@ -105,11 +109,13 @@ def release(database: Database, ledger: Ledger, key: str, *, fault: str | None, 
                     session, row["case_id"], TrialRejected(trial=undone[0], rejection=rejection), worker=None
                 )
         elif not undone and (fault is not None or not isinstance(step, Build | ShareCode)):
+            went_well = fault is None
             _count_failure(session, row["case_id"], step, message)
         if change is not None:
             announce(session, row["job_id"], change)
     if change is not None:
         ledger.keep(change)
+    return went_well
 
 
 def apart(steps: Sequence[Step], losses: Mapping[str, int]) -> Iterator[Step]:
@@ -142,6 +148,13 @@ def _undone(step: Step, state: CaseState) -> list[str]:
     asked = conflicts(step)
     pending = [trial for trial in state.trials if trial.id in asked and trial.outcome == "pending"]
     return [trial.id for trial in pending if trial.artifact is None or not isinstance(step, Build)]
+
+
+def _works_for_others(step: Step, state: CaseState) -> bool:
+    """Whether steps of this kind have brought some trial of the case further."""
+    if isinstance(step, Build):
+        return any(trial.artifact is not None for trial in state.trials)
+    return any(trial.outcome == "measured" for trial in state.trials)
 
 
 def _count_failure(session: Session, case_id: str, step: Step, message: str) -> None:

@@ -76,7 +76,8 @@ class Worker:
                 self._record(task, event)
         except Cancelled:
             stopped = True
-        release(self._database, self._ledger, task.key, fault=None, stopped=stopped or cancelled())
+        if not release(self._database, self._ledger, task.key, fault=None, stopped=stopped or cancelled()):
+            self._count_fault(task.job_id, "a task ended without a result")
 
     def on_failure(self, task: Task, error: BaseException) -> None:
         """Decides what an exception means: the job waits, its trials are tried again, or it fails."""
@@ -84,13 +85,11 @@ class Worker:
         if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
         message = f"{type(error).__name__}: {error}"
-        self._faults[task.job_id] += 1
         if reason := _fatal(error):
             self._fail(task.job_id, reason)
-        elif self._faults[task.job_id] >= MAXIMUM_FAULTS_IN_A_ROW:
-            self._fail(task.job_id, f"{self._faults[task.job_id]} tasks in a row failed on our side: {message}")
         else:
             release(self._database, self._ledger, task.key, fault=message)
+            self._count_fault(task.job_id, message)
         if isinstance(error, ToolchainUnavailable):
             self._toolchain_broke()
 
@@ -101,6 +100,11 @@ class Worker:
         if stored:
             self._faults.pop(task.job_id, None)
             self._recorded(task.job_id, event)
+
+    def _count_fault(self, job_id: str, message: str) -> None:
+        self._faults[job_id] += 1
+        if self._faults[job_id] >= MAXIMUM_FAULTS_IN_A_ROW:
+            self._fail(job_id, f"{self._faults[job_id]} tasks in a row failed on our side: {message}")
 
     def _fail(self, job_id: str, reason: str) -> None:
         end_job(self._database, job_id, "failed", error=reason)

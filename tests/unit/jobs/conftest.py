@@ -27,8 +27,15 @@ from search.program.case import Case
 from search.steps import Baseline, Build, Finals, FreshBuild, Measure, Revalidate, ShareCode, Step
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import upgrade
+from tuner_service.db.queries.jobs import get_job
+from tuner_service.db.queries.trials import list_trials
+from tuner_service.engine.contract import Task
+from tuner_service.jobs.advance import Advancer
+from tuner_service.jobs.ledger import Ledger
+from tuner_service.jobs.recover import recover
 from tuner_service.jobs.request import Limits, ResolvedRequest, resolve_request
 from tuner_service.jobs.submit import submit
+from tuner_service.workers.perform import Worker
 
 
 def paper_device(**changes: Any) -> DeviceSpec:
@@ -230,3 +237,100 @@ def small() -> dict[str, Any]:
 @pytest.fixture
 def submitted(database: Database, resolve: Callable[..., ResolvedRequest], small: dict[str, Any]) -> str:
     return submit(database, resolve(small), idempotency_key=None, body_sha256="5" * 64)
+
+
+class InlineEngine:
+    """An engine without threads: the test says which task runs when, and which is lost."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Task] = {}
+        self.cancelled: list[str] = []
+
+    def start(self) -> None: ...
+
+    def submit(self, task: Task) -> bool:
+        if task.key in self.tasks:
+            return False
+        self.tasks[task.key] = task
+        return True
+
+    def in_flight(self, job_id: str) -> frozenset[str]:
+        return frozenset(key for key, task in self.tasks.items() if task.job_id == job_id)
+
+    def cancel(self, job_id: str) -> None:
+        self.cancelled.append(job_id)
+        for key in self.in_flight(job_id):
+            del self.tasks[key]
+
+    def close(self, *, timeout_seconds: float) -> None: ...
+
+
+class Service:
+    """Ledger, advance and worker around an inline engine. ``die`` is SIGKILL: memory is gone, the database stays."""
+
+    def __init__(self, database: Database, tools: PaperTools, device: DeviceSpec) -> None:
+        self.database, self.tools = database, tools
+        self.devices = {device.id: device}
+        self.die()
+
+    def die(self) -> None:
+        self.engine, self.ledger = InlineEngine(), Ledger()
+        self.worker = Worker(
+            database=self.database,
+            ledger=self.ledger,
+            tools=self.tools,
+            cancel_tasks=lambda job_id: self.engine.cancel(job_id),
+        )
+        self.advancer = Advancer(
+            database=self.database,
+            ledger=self.ledger,
+            engine=self.engine,
+            devices=lambda: self.devices,
+            compile_slots=1,
+        )
+        self.unfinished = recover(self.database)
+
+    def run(self, key: str, *, cancelled: bool = False) -> None:
+        task = self.engine.tasks[key]
+        try:
+            self.worker.handle(task, lambda: cancelled)
+        except Exception as error:
+            self.worker.on_failure(task, error)
+        finally:
+            self.engine.tasks.pop(key, None)
+
+    def finish(self, job_id: str, *, limit: int = 500) -> dict[str, Any]:
+        """Advances and runs tasks until nothing is left; the job's JSON."""
+        for _ in range(limit):
+            self.advancer.advance(job_id)
+            if not self.engine.tasks:
+                break
+            self.run(next(iter(self.engine.tasks)))
+        else:
+            raise AssertionError("the job does not end")
+        return self.job(job_id)
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        with self.database.read() as session:
+            return get_job(session, job_id)
+
+    def trials(self, job_id: str, **filters: Any) -> list[dict[str, Any]]:
+        with self.database.read() as session:
+            return list_trials(session, job_id, limit=1000, **filters)["items"]
+
+
+@pytest.fixture
+def service(database: Database, tools: PaperTools, device: DeviceSpec) -> Service:
+    return Service(database, tools, device)
+
+
+def adds_up(document: Mapping[str, Any]) -> bool:
+    """enumerated = measured + rejected + pending + not_run, for the job and for each case."""
+    parts = ("measured", "rejected", "pending", "not_run")
+    levels = [document["progress"], *(case["progress"] for case in document["cases"])]
+    return all(p["enumerated"] == sum(p[part] for part in parts) and min(p.values()) >= 0 for p in levels)
+
+
+@pytest.fixture
+def check_sum() -> Callable[[Mapping[str, Any]], bool]:
+    return adds_up
