@@ -202,3 +202,20 @@ def gone(pid: int, *, within_seconds: float = 30.0) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_serve_json_says_url_and_pid_and_stops_on_a_signal(tmp_path: Path) -> None:
+    arguments = ["serve", "--json", "--port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(
+        [*TUNER, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as running:
+        assert running.stdout is not None
+        text = ""
+        while not text.rstrip().endswith("}"):
+            text += running.stdout.readline()
+        ready = json.loads(text)
+        assert ready["pid"] == running.pid
+        assert tuner("kernels", "--url", ready["url"]).returncode == 0
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(timeout=30) == 0
+    assert not (tmp_path / "service.json").exists()

@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.launch import PrivateService
 from tuner_service.cli.output import say
-from tuner_service.client import Client
+from tuner_service.client import Client, ServiceUnreachable
 from tuner_service.settings import Settings
 
 READY_TIMEOUT_SECONDS = 60.0
@@ -32,8 +32,11 @@ def running_url(data_dir: Path) -> str | None:
         return None
     if not isinstance(url, str):
         return None
-    with Client(url) as client:
-        return url if client.healthy() else None
+    try:
+        with Client(url) as client:
+            return url if client.healthy() else None
+    except ServiceUnreachable:
+        return None
 
 
 @contextmanager

@@ -70,13 +70,14 @@ class PrivateService:
         return self._process is not None and self._process.poll() is None
 
     def log_tail(self, *, lines: int = 15) -> str:
-        """The last lines that this service logged."""
+        """What this service said was wrong, else the last lines that it logged."""
         try:
             logged = (self.data_dir / LOG_FILE).read_bytes()[self._log_start_bytes :]
         except OSError:
             return ""
-        text = logged.decode("utf-8", errors="replace")
-        return "\n".join(text.splitlines()[-lines:])
+        found = logged.decode("utf-8", errors="replace").splitlines()
+        said = [line.removeprefix("error: ") for line in found if line.startswith("error: ")]
+        return "\n".join(said or found[-lines:])
 
     def _await_line(self) -> str:
         assert self._process is not None

@@ -311,3 +311,15 @@ def test_a_service_that_does_not_get_ready_says_what_it_waits_for(service: Any) 
     with Client(service.url) as client, pytest.raises(CommandError, match="devices: probing") as raised:
         await_ready(client, timeout_seconds=0.2)
     assert raised.value.status == ExitStatus.UNREACHABLE
+
+
+def test_a_private_service_that_cannot_start_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["devices", "--data-dir", str(tmp_path / "file")]) == ExitStatus.BAD_INPUT
+    assert "cannot use data directory" in capsys.readouterr().err
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "tuner.sqlite3").mkdir()
+    assert run(["devices", "--data-dir", str(tmp_path / "taken")]) == ExitStatus.UNREACHABLE
+    said = capsys.readouterr().err
+    assert "the service did not start" in said
+    assert "Traceback" not in said

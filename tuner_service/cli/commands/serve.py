@@ -34,7 +34,8 @@ def serve(
         run(settings, announce=_print_ready if as_json else print_listening)
     except OSError as error:
         # The port is taken, or the data directory cannot be written: the user's to mend.
-        raise CommandError(str(error.strerror or error), status=ExitStatus.BAD_INPUT) from error
+        text = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        raise CommandError(text, status=ExitStatus.BAD_INPUT) from error
     except ServiceError as error:
         raise CommandError(str(error), status=ExitStatus.BAD_INPUT) from error
 
