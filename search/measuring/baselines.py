@@ -19,7 +19,7 @@ from search.measuring.protocol import (
     Protocol,
     timing_from_document,
 )
-from search.measuring.workbench import Cancelled, Timeouts, Workbench, own_work_seconds
+from search.measuring.workbench import Asked, Timeouts, Workbench, own_work_seconds
 from search.program.case import Case
 from search.stats.summary import median
 
@@ -39,7 +39,7 @@ def measure_baseline(
     against: MeasureItem | None,
     protocol: Protocol,
     timeouts: Timeouts,
-    cancelled: Cancelled,
+    cancelled: Asked,
 ) -> BaselineSamples:
     """Paired samples of a baseline; see ``Measurer.baseline``."""
     told: dict[str, Any] = {}
@@ -64,7 +64,7 @@ def _paired(
     against: MeasureItem | None,
     protocol: Protocol,
     timeouts: Timeouts,
-    cancelled: Cancelled,
+    cancelled: Asked,
 ) -> BaselineSamples:
     if against is not None:
         with _charged(kernels, f"kernel {against.id}"):

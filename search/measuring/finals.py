@@ -18,7 +18,7 @@ from search.measuring.protocol import (
     timing_from_document,
 )
 from search.measuring.rejections import died, timed_out
-from search.measuring.workbench import Cancelled, Timeouts, Workbench, utc_now
+from search.measuring.workbench import Asked, Timeouts, Workbench, utc_now
 from search.outcome import Rejected
 from search.program.case import Case
 from search.stats.summary import median
@@ -39,7 +39,7 @@ def measure_finals(
     all_phases: Sequence[str],
     protocol: str,
     timeouts: Timeouts,
-    cancelled: Cancelled,
+    cancelled: Asked,
 ) -> FinalsSamples:
     """Interleaved samples of every finalist that gets through; see ``Measurer.finals``."""
     started, left = utc_now(), list(items)
@@ -72,7 +72,7 @@ def _run(
     all_phases: Sequence[str],
     protocol: str,
     timeouts: Timeouts,
-    cancelled: Cancelled,
+    cancelled: Asked,
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
     wanted = [index for index, item in enumerate(items) if item.id in set(all_phases)]
     while True:
@@ -104,7 +104,7 @@ def _rounds(
     wanted: list[int],
     protocol: str,
     timeouts: Timeouts,
-    cancelled: Cancelled,
+    cancelled: Asked,
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
     workbench.tell(
         "finals",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,9 @@ from search.measuring.protocol import (
 )
 from search.measuring.rejections import died, timed_out
 from search.measuring.timers import ensure_timer
-from search.measuring.workbench import Timeouts, Workbench, own_work_seconds, utc_now
+from search.measuring.workbench import Asked, Timeouts, Workbench, own_work_seconds, utc_now
 from search.outcome import Rejected
 from search.program.case import Case
-
-Asked = Callable[[], bool]
 
 
 def _never() -> bool:

@@ -23,7 +23,7 @@ from search.stats.summary import median
 COMPILER_VARIABLE = "TUNER_CC"
 MAX_ARGUMENTS = 16
 _SOURCE = Path(__file__).with_name("timer.c")
-_FLAGS = ("-O2", "-std=c11", "-fPIC", "-shared")
+_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared")
 _NANO = 1e-9
 
 

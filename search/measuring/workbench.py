@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from search.errors import ChildFailed
+from search.errors import Cancelled, ChildFailed
 from search.measuring.child import Child, ChildExit, ChildGone, ChildTimeout
 from search.program.case import Case
 
-Cancelled = Callable[[], bool]
+Asked = Callable[[], bool]
+"""Says whether the caller wants to stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ class Workbench:
         """Process id of the present child; None if there is none."""
         return self._child.pid if self._child else None
 
-    def open(self, case: Case, cancelled: Cancelled) -> None:
+    def open(self, case: Case, cancelled: Asked) -> None:
         """Have a living child with this case on its bench. ChildFailed if a fresh one cannot even do that."""
         document = case.document()
         if self._child is not None and self._child.alive and self._case == document:
@@ -103,7 +104,7 @@ class Workbench:
             told = exit_.document() if exit_ else {}
             raise ChildFailed(f"{self._module} could not prepare {case.kernel} {dict(case.dims)}: {told}") from error
 
-    def ask(self, cancelled: Cancelled, timeout_seconds: float, operation: str, **fields: Any) -> dict[str, Any]:
+    def ask(self, cancelled: Asked, timeout_seconds: float, operation: str, **fields: Any) -> dict[str, Any]:
         """Send a command and wait for its first answer. Raises what :meth:`answer` raises."""
         self.tell(operation, **fields)
         return self.answer(cancelled, timeout_seconds)
@@ -113,10 +114,14 @@ class Workbench:
         assert self._child is not None, "open comes first"
         self._child.send({"op": operation, **fields})
 
-    def answer(self, cancelled: Cancelled, timeout_seconds: float) -> dict[str, Any]:
+    def answer(self, cancelled: Asked, timeout_seconds: float) -> dict[str, Any]:
         """Next answer. ChildGone, ChildTimeout, Cancelled (then the child is gone), ChildFailed (our own bug)."""
         assert self._child is not None, "open comes first"
-        message = self._child.receive(timeout_seconds=timeout_seconds, cancelled=cancelled)
+        try:
+            message = self._child.receive(timeout_seconds=timeout_seconds, cancelled=cancelled)
+        except Cancelled:
+            self.discard()
+            raise
         if message.get("event") == "broken":
             self.discard()
             raise ChildFailed(f"{self._module}: {message.get('error')}\n{message.get('traceback')}")
@@ -129,7 +134,7 @@ class Workbench:
         child, self._child, self._case, self.used = self._child, None, None, False
         return child.kill()
 
-    def _put(self, document: dict[str, Any], cancelled: Cancelled) -> None:
+    def _put(self, document: dict[str, Any], cancelled: Asked) -> None:
         self._case = None
         self.ask(cancelled, self._timeouts.prepare_seconds, "case", document=document, work_dir=self._work_dir)
         self._case = document

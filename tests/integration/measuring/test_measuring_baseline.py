@@ -1,0 +1,145 @@
+"""Baselines in the torch child: paired samples, the oracle's check, allocation policy, failures as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from search.errors import InvalidInput
+from search.measuring.protocol import PHASES, PROTOCOLS
+from search.measuring.run import Measurer
+from search.program.document import dump_program
+from search.program.library import kernels
+from search.program.resolve import resolve_case
+
+ROUNDS = PROTOCOLS["finals"].samples
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurer]:
+    """One Measurer for the module: importing torch once is enough."""
+    from search.device.spec import DeviceSpec
+
+    device = DeviceSpec(
+        id="cpu:baseline",
+        kind="cpu",
+        target="cpu",
+        name="test",
+        identity={},
+        identity_digest="",
+        toolchain={},
+        toolchain_fingerprint="",
+        available=True,
+    )
+    folder: Path = tmp_path_factory.mktemp("baseline")
+    with Measurer(device, folder, lock_dir=folder / "locks") as one:
+        yield one
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "rms_norm", "layer_norm"])
+@pytest.mark.parametrize("shape", [(3, 7), (64, 256)])
+def test_torch_eager_of_a_library_kernel(kernel, shape, shared) -> None:
+    case = resolve_case({"kernel": kernel, "dims": {"rows": shape[0], "cols": shape[1]}})
+    samples = shared.baseline(case, "torch_eager")
+    assert samples.error is None
+    assert samples.checks.passed
+    assert samples.kernel_id is None
+    assert samples.kernel_seconds == ()
+    assert samples.threads == 1
+    assert sorted(samples.timing) == sorted(PHASES)
+    assert len(samples.timing["device_batch"].samples_seconds) == ROUNDS
+    assert "torch" in samples.versions
+    call = kernels()[kernel].baseline
+    assert samples.implementation.startswith(call.function + "(")
+    assert samples.allocation == ("preallocated (out=)" if call.out else "allocates its result inside the timed call")
+
+
+def test_rounds_are_paired_with_our_kernel(shared, build, case) -> None:
+    samples = shared.baseline(case, "torch_eager", against=build("ours"))
+    assert samples.error is None
+    assert samples.kernel_id == "ours"
+    assert len(samples.kernel_seconds) == len(samples.timing["device_batch"].samples_seconds) == ROUNDS
+    assert all(sample > 0 for sample in samples.kernel_seconds)
+
+
+def test_both_children_stay_alive(shared, build, case) -> None:
+    shared.baseline(case, "torch_eager", against=build("ours"))
+    before = (shared._torch.pid, shared._kernels.pid)
+    shared.baseline(case, "torch_eager", against=build("ours"))
+    assert (shared._torch.pid, shared._kernels.pid) == before
+    assert None not in before
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "rms_norm", "layer_norm"])
+def test_a_program_without_a_torch_call_is_evaluated_with_torch_operations(kernel, shared) -> None:
+    program = dump_program(kernels()[kernel].program)
+    case = resolve_case({"program": program, "dims": {"rows": 5, "cols": 65}})
+    samples = shared.baseline(case, "torch_eager")
+    assert samples.error is None
+    assert samples.checks.passed
+    assert samples.implementation.startswith(f"program {kernel}")
+    assert samples.allocation == "allocates its result inside the timed call"
+
+
+EVERYTHING = {
+    "name": "everything",
+    "params": {"scale": 0.5},
+    "dims": ["rows", "cols", "half"],
+    "axes": {
+        "row": {"dim": "rows", "kind": "row"},
+        "col": {"dim": "cols", "kind": "column"},
+        "h": {"dim": "half", "kind": "column"},
+    },
+    "tensors": {
+        "x": {"axes": ["row", "col"], "role": "input", "dtype": "float32"},
+        "w": {"axes": ["col"], "role": "input", "dtype": "float32"},
+        "s": {"axes": ["row"], "role": "input", "dtype": "float32"},
+        "y": {"axes": ["row", "h"], "role": "output", "dtype": "float32"},
+        "z": {"axes": ["row"], "role": "output", "dtype": "float32"},
+    },
+    "body": [
+        {"reducer": {"name": "r", "op": "sum", "dtype": "float32", "seed": "s"}},
+        {"update": {"reducer": "r", "over": ["col"], "value": "x * w", "where": "x > 0 and not x > 3"}},
+        {"update": {"reducer": "r", "over": ["h"], "value": "x[h + half] * scale"}},
+        {"finalize": {"reducer": "r", "into": "total"}},
+        {"reduce": {"into": "top", "op": "max", "over": ["col"], "value": "abs(x)"}},
+        {"reduce": {"into": "low", "op": "min", "over": ["col"], "value": "x"}},
+        {"tile": {"name": "t", "over": ["h"], "value": "select(x[h] > x[h + half], tanh(x[h]), sigmoid(x[h + half]))"}},
+        {"store": {"tensor": "y", "over": ["h"], "value": "t * cast(index(h), float32) + max(-t, erf(t)) - low"}},
+        {"store": {"tensor": "z", "over": [], "value": "total / (top + 1) + cols"}},
+    ],
+}
+
+
+def test_torch_operations_cover_the_language(shared) -> None:
+    case = resolve_case({"program": EVERYTHING, "dims": {"rows": 4, "cols": 12, "half": 6}})
+    samples = shared.baseline(case, "torch_eager")
+    assert samples.error is None
+    assert samples.checks.passed
+    assert [one.elements_checked for one in samples.checks.inputs][:2] == [4 * 6 + 4] * 2
+
+
+def test_torch_compile_answers_or_says_why(shared) -> None:
+    case = resolve_case({"kernel": "rms_norm", "dims": {"rows": 8, "cols": 64}})
+    samples = shared.baseline(case, "torch_compile")
+    assert samples.implementation.startswith("torch.compile of") or samples.error
+    if samples.error is None:
+        assert samples.checks.passed
+        assert len(samples.timing["device_batch"].samples_seconds) == ROUNDS
+    else:
+        assert samples.timing == {}
+
+
+def test_a_kernel_that_crashes_beside_the_baseline_is_an_error_in_the_answer(shared, build, case) -> None:
+    samples = shared.baseline(case, "torch_eager", against=build("bad", "abort();"))
+    assert "SIGABRT" in samples.error
+    assert samples.timing == {}
+    assert shared.baseline(case, "torch_eager", against=build("good")).error is None
+
+
+def test_an_unknown_baseline_is_refused(shared, case) -> None:
+    with pytest.raises(InvalidInput, match="unknown baseline") as caught:
+        shared.baseline(case, "numpy")
+    assert caught.value.problems[0].allowed == ["torch_eager", "torch_compile"]
