@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -95,11 +96,12 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     app.add_middleware(middleware.BodyLimit, limit_bytes=settings.max_body_bytes)
     app.add_middleware(middleware.LoopbackOnly)
     app.add_middleware(middleware.RequestLog)
-    base = base_document(app, version=VERSION)
+    # Made when first asked for: a tenth of the start-up time, and a service may never be asked.
+    base = functools.cache(lambda: base_document(app, version=VERSION))
 
     @app.get("/openapi.json", include_in_schema=False)
     def openapi() -> JSONResponse:
-        return JSONResponse(live_document(base, context))
+        return JSONResponse(live_document(base(), context))
 
     return app
 
@@ -127,6 +129,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] = print_listeni
             access_log=False,
             server_header=False,
             lifespan="on",
+            ws="none",
             timeout_graceful_shutdown=int(settings.shutdown_timeout_seconds),
         )
         server = _Server(config, app.state.context, _url(listener), settings.data_dir / SERVICE_FILE, announce)
