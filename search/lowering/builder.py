@@ -21,8 +21,13 @@ from search.lowering.contract import BuildRequest, BuildResult
 from search.outcome import Rejected
 from search.space.candidate import TargetKind
 
+COMPILE_TIMEOUT_SECONDS = 60.0
+"""One compiler call, at most."""
+_COMPILE_SHARE = 0.8
+"""Of the silence that is tolerated: a slow compiler is the child's to stop, so that only the guilty are rejected."""
 _POLL_SECONDS = 0.05
 _REAP_SECONDS = 10.0
+_STARTS = 2
 _LOG_TAIL_BYTES = 4096
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "TUNER_CC")
 """The child sees these variables and no others: the service's own hold passwords."""
@@ -61,7 +66,7 @@ class Builder:
         if len(pending) != len(requests):
             raise ValueError("request ids must differ")
         suspects: list[BuildRequest] = []
-        startless = 0
+        failed_starts = 0
         if fresh:
             self._stop()
         try:
@@ -71,6 +76,7 @@ class Builder:
                 in_flight: str | None = None
                 try:
                     for kind, value in self._answers(batch, fresh, timeout_seconds, cancelled):
+                        failed_starts = 0
                         if kind == "lowering":
                             in_flight = value
                         elif kind == "result":
@@ -82,18 +88,19 @@ class Builder:
                         raise ChildFailed(f"the lowering child left out {[request.id for request in batch]}")
                 except _Ended as end:
                     if in_flight is None:
-                        startless += 1
-                        if startless > 1:
+                        failed_starts += 1
+                        if failed_starts >= _STARTS:
                             raise ChildFailed(f"the lowering child does not start: {end.detail}") from None
                         suspects = batch + suspects if alone else suspects
-                        continue
-                    if alone:
-                        if any(request.id == in_flight for request in batch):
-                            rejected = Rejected(stage="compile", reason=end.reason, detail=end.detail)
-                            yield BuildResult(id=in_flight, rejection=rejected)
-                    elif in_flight in pending:
-                        suspects.append(pending.pop(in_flight))
-                    # In flight and already answered: the rest were only queued behind it and start anew.
+                    elif alone:
+                        rejected = Rejected(stage="compile", reason=end.reason, detail=end.detail)
+                        for request in batch:
+                            yield BuildResult(id=request.id, rejection=rejected)
+                    elif pending:
+                        # Nobody is blamed before it has failed alone. When the one in flight was answered already,
+                        # it was the compiler's call for others that ended the child: try the oldest.
+                        suspect = in_flight if in_flight in pending else next(iter(pending))
+                        suspects.append(pending.pop(suspect))
         finally:
             if fresh or (self._child is not None and self._child.busy):
                 self._stop()
@@ -115,6 +122,7 @@ class Builder:
             "target": self._target,
             "store": str(self.store_dir),
             "fresh": fresh,
+            "compile_timeout_seconds": min(COMPILE_TIMEOUT_SECONDS, _COMPILE_SHARE * timeout_seconds),
         }
         child.send(command)
         heard = time.monotonic()

@@ -3,9 +3,15 @@
 Long-lived, so that TileLang is imported once. Commands come as JSON lines on stdin, answers go as JSON lines to what
 was stdout; whatever TileLang or a compiler prints goes to stderr. Ends when stdin does, and dies with its parent.
 
-Command: ``{"requests": [BuildRequest…], "target": "cpu", "store": dir, "fresh": bool}``. Answers: ``{"lowering": id}``
-when a request is begun, ``{"result": BuildResult}``, ``{"unavailable": reason}`` when the toolchain does not work,
-``{"failed": reason}`` when something else of ours does not (a full disk), and ``{"done": n}`` after each command.
+One command: ``{"requests": [BuildRequest…], "target": "cpu", "store": dir, "fresh": bool,
+"compile_timeout_seconds": s}``. Its answers:
+
+``{"lowering": id}``           a request is begun
+``{"compiling": true}``        a compiler call is begun
+``{"result": BuildResult}``    once for each request
+``{"unavailable": reason}``    the toolchain does not work
+``{"failed": reason}``         something else of ours does not work (a full disk)
+``{"done": n}``                the command is over
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -35,8 +42,11 @@ def main(arguments: Sequence[str]) -> int:
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
+    speaking = threading.Lock()
+
     def send(answer: Mapping[str, Any]) -> None:
-        answers.write(json.dumps(answer, allow_nan=False) + "\n")
+        with speaking:  # progress comes from the thread that compiles
+            answers.write(json.dumps(answer, allow_nan=False) + "\n")
 
     for line in commands:
         _serve(json.loads(line), send)
@@ -54,7 +64,14 @@ def _serve(command: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
 
     try:
         lowering = LOWERINGS[command["target"]]()
-        for result in lowering.build(announced(), command["store"], fresh=command["fresh"]):
+        results = lowering.build(
+            announced(),
+            command["store"],
+            fresh=command["fresh"],
+            compile_timeout_seconds=command["compile_timeout_seconds"],
+            progress=lambda: send({"compiling": True}),
+        )
+        for result in results:
             send({"result": result.document()})
     except ToolchainUnavailable as error:
         send({"unavailable": str(error)})

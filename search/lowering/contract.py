@@ -5,7 +5,7 @@ A lowering runs in a child process (``python -m search.lowering.child``): the se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -164,9 +164,18 @@ class Lowering(Protocol):
         """The schedule as TileLang text. Pure; imports no TileLang."""
         ...
 
-    def build(self, requests: Iterable[BuildRequest], store: str, *, fresh: bool = False) -> Iterator[BuildResult]:
+    def build(
+        self,
+        requests: Iterable[BuildRequest],
+        store: str,
+        *,
+        fresh: bool = False,
+        compile_timeout_seconds: float = 60.0,
+        progress: Callable[[], None] = lambda: None,
+    ) -> Iterator[BuildResult]:
         """Lower and compile a batch into the artifact store directory, yielding results as they get ready.
 
-        ``fresh`` reads nothing from the store. Runs only in the lowering child.
+        ``fresh`` reads nothing from the store. ``compile_timeout_seconds`` bounds one compiler call; ``progress`` is
+        called, from any thread, when one begins. Runs only in the lowering child.
         """
         ...

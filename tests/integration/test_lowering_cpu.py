@@ -121,7 +121,8 @@ def run(artifact: Artifact, case: Case, inputs: Mapping[str, np.ndarray]) -> dic
             arguments.append(ctypes.c_void_p(buffers[argument.name][1].ctypes.data))
     assert function(*arguments) == 0
     for name, (whole, middle) in buffers.items():
-        assert (whole[:GUARD] == POISON).all() and (whole[-GUARD:] == POISON).all(), f"guards of {name}"
+        assert (whole[:GUARD] == POISON).all(), f"guard before {name}"
+        assert (whole[-GUARD:] == POISON).all(), f"guard after {name}"
         if name in inputs:
             np.testing.assert_array_equal(middle, inputs[name])
     return {t.name: buffers[t.name][1] for t in case.program.tensors if t.role == "output"}

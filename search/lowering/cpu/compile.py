@@ -6,13 +6,13 @@ import errno
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel
 from search.lowering.cpu.facts import FunctionFacts, read_facts
-from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS, compiler
+from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS
 from search.outcome import Rejected
 
 OUTPUT_TAIL_CHARS = 2000
@@ -46,15 +46,18 @@ class CompileError(Exception):
 
 
 def compile_members(
-    members: Sequence[Member], *, timeout_seconds: float, cc: str | None = None
+    members: Sequence[Member],
+    *,
+    timeout_seconds: float,
+    cc: str,
+    progress: Callable[[], None] = lambda: None,
 ) -> tuple[list[tuple[Library, tuple[Member, ...]]], dict[str, Rejected]]:
     """Libraries with their members, and the rejection of each member (by symbol) that does not compile alone.
 
-    ``timeout_seconds`` bounds one compiler call. Raises ToolchainUnavailable, and OSError when the disk is full.
+    ``timeout_seconds`` bounds one compiler call; ``progress`` is called before each. Raises OSError when the disk is
+    full: that is nobody's fault.
     """
-    cc = cc or compiler()
-    if not members:
-        return [], {}
+    progress()
     try:
         return [(compile_library(members, timeout_seconds=timeout_seconds, cc=cc), tuple(members))], {}
     except CompileError as error:
@@ -64,7 +67,7 @@ def compile_members(
     built: list[tuple[Library, tuple[Member, ...]]] = []
     rejections: dict[str, Rejected] = {}
     for member in members:
-        libraries, refused = compile_members([member], timeout_seconds=timeout_seconds, cc=cc)
+        libraries, refused = compile_members([member], timeout_seconds=timeout_seconds, cc=cc, progress=progress)
         built += libraries
         rejections |= refused
     return built, rejections

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,12 +59,17 @@ class CpuLowering:
         """The schedule as TileLang text. Raises UnsupportedError (a ValueError)."""
         return emit(schedule)
 
-    def build(self, requests: Iterable[BuildRequest], store: str, *, fresh: bool = False) -> Iterator[BuildResult]:
-        """Results as they get ready, in any order. ``fresh`` reads nothing from the store, but still writes to it.
-
-        Raises ToolchainUnavailable.
-        """
-        build = _Build(ArtifactStore(store), fresh=fresh)
+    def build(
+        self,
+        requests: Iterable[BuildRequest],
+        store: str,
+        *,
+        fresh: bool = False,
+        compile_timeout_seconds: float = COMPILE_TIMEOUT_SECONDS,
+        progress: Callable[[], None] = lambda: None,
+    ) -> Iterator[BuildResult]:
+        """Results as they get ready, in any order; see :meth:`Lowering.build`. Raises ToolchainUnavailable, OSError."""
+        build = _Build(ArtifactStore(store), fresh=fresh, timeout_seconds=compile_timeout_seconds, progress=progress)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile") as compiling:
             running: list[Future[list[BuildResult]]] = []
             waiting: list[_Lowered] = []
@@ -88,8 +93,11 @@ class CpuLowering:
 class _Build:
     """One build call: what its steps share."""
 
-    def __init__(self, store: ArtifactStore, *, fresh: bool) -> None:
+    def __init__(
+        self, store: ArtifactStore, *, fresh: bool, timeout_seconds: float, progress: Callable[[], None]
+    ) -> None:
         self.store, self.fresh, self.cc = store, fresh, compiler()
+        self.timeout_seconds, self.progress = timeout_seconds, progress
         self.header = HEADER.read_text()
         self.toolchain = _toolchain_key(self.cc)
 
@@ -126,7 +134,7 @@ class _Build:
         started = time.perf_counter()
         members = {one.symbol: Member(symbol=one.symbol, kernel=one.kernel) for one in batch}
         libraries, rejections = compile_members(
-            list(members.values()), timeout_seconds=COMPILE_TIMEOUT_SECONDS, cc=self.cc
+            list(members.values()), timeout_seconds=self.timeout_seconds, cc=self.cc, progress=self.progress
         )
         placed: dict[str, tuple[Library, str, str]] = {}
         for library, inside in libraries:
