@@ -34,7 +34,7 @@ def test_the_page_names_no_other_address(http: httpx.Client) -> None:
 def test_the_vendored_files_come_with_license_and_version(http: httpx.Client) -> None:
     folder = "/static/vendor/swagger-ui"
     assert "Apache License" in http.get(f"{folder}/LICENSE").text
-    assert re.search(r"version \d+\.\d+\.\d+", http.get(f"{folder}/NOTICE").text)
+    assert re.search(r"version \d+\.\d+\.\d+", http.get(f"{folder}/LICENSE-NOTICE.txt").text)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a chromium browser (Debian package chromium)")
