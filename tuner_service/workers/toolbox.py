@@ -60,8 +60,10 @@ class Toolbox:
             self._idle_builders.clear()
             measurers = list(self._measurers.values())
             self._measurers.clear()
-        for tool in (*builders, *measurers):
-            tool.close()
+        for builder in builders:
+            builder.close()
+        for measurer in measurers:
+            measurer.close()
 
     def close(self) -> None:
         """Ends every child. Tasks must have been told to stop."""

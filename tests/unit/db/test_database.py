@@ -35,9 +35,14 @@ def seen(database: Database) -> list[str]:
 def test_a_write_is_stored_as_a_whole_or_not_at_all(database: Database) -> None:
     with database.write() as session:
         devices.seen_device(session, spec("one"))
-    with pytest.raises(RuntimeError), database.write() as session:
-        devices.seen_device(session, spec("two"))
-        raise RuntimeError
+
+    def fail() -> None:
+        with database.write() as session:
+            devices.seen_device(session, spec("two"))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     assert seen(database) == ["one"]
 
 
@@ -81,11 +86,15 @@ def test_writers_of_one_process_take_turns(database: Database) -> None:
 def test_a_full_database_is_a_typed_error_and_what_was_stored_stays(database: Database) -> None:
     with database.write() as session:
         devices.seen_device(session, spec("one"))
-    with pytest.raises(DatabaseFull, match="full"), database.write() as session:
-        pages = session.execute(text("PRAGMA page_count")).scalar_one()
-        session.execute(text(f"PRAGMA max_page_count = {pages}"))
-        devices.seen_device(session, spec("two", filler="x" * 1_000_000))
-        session.flush()
+
+    def overfill() -> None:
+        with database.write() as session:
+            pages = session.execute(text("PRAGMA page_count")).scalar_one()
+            session.execute(text(f"PRAGMA max_page_count = {pages}"))
+            devices.seen_device(session, spec("two", filler="x" * 1_000_000))
+
+    with pytest.raises(DatabaseFull, match="full"):
+        overfill()
     assert seen(database) == ["one"]
     database.close()  # the limit was the connection's
     with database.write() as session:

@@ -1,5 +1,6 @@
 """Request resolution: defaults are echoed, and every problem is named at once with a pointer."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -186,7 +187,7 @@ def test_plan_counts_and_pages(resolve: Resolve, small: dict[str, Any]) -> None:
     assert whole["cases"][0]["reasons"] == {"private_budget": 1}
     paged = [plan_document(resolved, limit=3, offset=offset)["items"] for offset in (0, 3, 6, 9, 12)]
     assert [len(page) for page in paged] == [3, 3, 3, 1, 0]
-    assert sum(paged, []) == whole["items"]
+    assert list(itertools.chain(*paged)) == whole["items"]
     assert [*plan_items(resolved, 0), *plan_items(resolved, 1)] == whole["items"]
     rejected = [item for item in whole["items"] if item["outcome"] == "rejected"]
     assert [item["detail"]["budget_scalars"] for item in rejected] == [8, 8]

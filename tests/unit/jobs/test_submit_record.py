@@ -138,6 +138,10 @@ class TestRebuiltLedger:
         assert compared >= 6
 
 
+def knobs(trial: Any, *names: str) -> tuple[Any, ...]:
+    return tuple(trial["candidate"][name] for name in names)
+
+
 class TestLists:
     """Filters, orders and cursors."""
 
@@ -163,9 +167,7 @@ class TestLists:
             assert len(page["items"]) == limit
 
     @pytest.mark.parametrize("limit", [1, 3, 1000])
-    @pytest.mark.parametrize(
-        "sort", ["ordinal", "median_seconds", "private_scalars", "width", "score", "finished_at"]
-    )
+    @pytest.mark.parametrize("sort", ["ordinal", "median_seconds", "private_scalars", "width", "score", "finished_at"])
     @pytest.mark.parametrize("descending", [False, True])
     def test_pages_hold_everything_once_in_order(
         self, database: Database, job: str, limit: int, sort: str, descending: bool
@@ -193,7 +195,7 @@ class TestLists:
             ({"reason": "private_budget"}, lambda t: t["reason"] == "private_budget"),
             ({"kernel": "rms_norm"}, lambda t: t["case"]["kernel"] == "rms_norm"),
             ({"case_index": 0}, lambda t: t["case_index"] == 0),
-            ({"width": 16, "input": "cache"}, lambda t: t["candidate"]["width"] == 16 and t["candidate"]["input"] == "cache"),
+            ({"width": 16, "input": "cache"}, lambda t: knobs(t, "width", "input") == (16, "cache")),
             ({"is_default": True}, lambda t: t["is_default"]),
             ({"in_space": False}, lambda t: not t["in_space"]),
             ({"kernel": "none"}, lambda t: False),
