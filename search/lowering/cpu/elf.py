@@ -117,9 +117,11 @@ class ObjectFile:
                 out.setdefault(symbol.section, set()).add(symbol.offset)
         return {section: sorted(offsets) for section, offsets in out.items()}
 
-    def datum(self, section: int, offset: int) -> bytes:
-        """The constant at an offset: up to the next label, alignment padding (zeros) removed."""
+    def datum(self, section: int, offset: int, size: int | None) -> bytes:
+        """``size`` bytes at an offset; None: up to the next label, alignment padding (zeros) removed."""
         data = self.sections[section].data
+        if size is not None:
+            return data[offset : offset + size]
         end = next((at for at in self._boundaries.get(section, []) if at > offset), len(data))
         return data[offset:end].rstrip(b"\0")
 

@@ -63,7 +63,7 @@ TUNER_INLINE float tuner_exp(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   float y = tuner_f32(tuner_u32(p) + (tuner_u32(t) << 23));
-  y = x <= 88.7228394f ? y : x + TUNER_INF; /* overflow and NaN */
+  y = x <= 88.7228317f ? y : x + TUNER_INF; /* overflow and NaN */
   return x < -87.33f ? 0.0f : y;
 }
 
