@@ -61,12 +61,16 @@ class Tally:
     failures: dict[str, int] = field(default_factory=dict)
     """Reason → elements."""
     first_failure: dict[str, Any] | None = None
+    """The failing element with the smallest index, of the first output that has one."""
+    first_index: int | None = None
+    settled: bool = False
+    """Whether an earlier output has failed: then ``first_failure`` stays."""
 
-    def fail(self, kind: str, count: int, first: Callable[[], Mapping[str, Any]]) -> None:
-        """Count failing elements; the first one of all is described."""
+    def fail(self, kind: str, count: int, index: int, describe: Callable[[], Mapping[str, Any]]) -> None:
+        """Count failing elements of one kind, the first of which has the flat index ``index`` in its output."""
         self.failures[kind] = self.failures.get(kind, 0) + count
-        if self.first_failure is None:
-            self.first_failure = {**first(), "kind": kind}
+        if not self.settled and (self.first_index is None or index < self.first_index):
+            self.first_index, self.first_failure = index, {**describe(), "kind": kind}
 
     def finite(self, name: str) -> float | None:
         """A maximum, or null when it is not finite."""
@@ -94,6 +98,7 @@ def compare_output(tensor: str, got: Array, expected: Expected, unwritten: Array
         tally.fail(
             "unwritten_elements",
             int(unwritten.size),
+            index,
             lambda: _describe(tensor, got, expected, index, tolerance=None),
         )
     row_step = max(1, _BLOCK_ELEMENTS // columns)
@@ -102,6 +107,7 @@ def compare_output(tensor: str, got: Array, expected: Expected, unwritten: Array
         for column in range(0, columns, column_step):
             block = (slice(row, row + row_step), slice(column, column + column_step))
             _compare_block(tensor, got, expected, block, unwritten, tally)
+    tally.settled = tally.first_failure is not None
 
 
 def _compare_block(
@@ -136,7 +142,7 @@ def _compare_block(
             first = _flat_index(got, block, int(wrong[0]), beyond.shape[1])
             limit = float(tolerance.reshape(-1)[wrong[0]])
             tally.fail(
-                "wrong_values", int(wrong.size), lambda: _describe(tensor, got, expected, first, tolerance=limit)
+                "wrong_values", int(wrong.size), first, lambda: _describe(tensor, got, expected, first, tolerance=limit)
             )
     normal = np.where(magnitude >= layout.tiny, error, 0.0)
     np.maximum(magnitude, layout.tiny, out=magnitude)
@@ -169,6 +175,7 @@ def _compare_specials(
             tally.fail(
                 kind,
                 int(np.count_nonzero(chosen)),
+                first,
                 lambda first=first: _describe(tensor, got, expected, first, tolerance=None),  # type: ignore[misc]
             )
 
