@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from catalogs import fields as check
+from catalogs.canonical import sha256_hex
 from catalogs.errors import FormatError
 
 
@@ -49,19 +49,29 @@ class LookupKey:
     @property
     def digest(self) -> str:
         """sha256 (hex) of the canonical JSON form."""
-        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256_hex(self.document())
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> LookupKey:
-        """Inverse of :meth:`document`. Raises FormatError naming a field that is unknown or missing."""
+    def from_document(cls, document: Any, *, path: str = "key") -> LookupKey:
+        """Inverse of :meth:`document`.
+
+        Raises FormatError naming a field that is unknown, missing or of a wrong type. An unknown key field is never
+        ignored: it may be the one in which two winners differ.
+        """
+        check.an_object(document, path)
         unknown = sorted(set(document) - set(cls.__dataclass_fields__))
         if unknown:
-            raise FormatError(f"key.{unknown[0]}: not a key field of this version")
-        try:
-            return cls(**document)
-        except TypeError as error:
-            raise FormatError(f"key: {error}") from None
+            raise FormatError(f"{check.under(path, unknown[0])}: not a key field of this version")
+        check.all_present(document, ("program_digest", "dims", "dtypes", "device", "toolchain"), path)
+        for name, extent in check.an_object(document["dims"], f"{path}.dims").items():
+            check.an_integer(extent, f"{path}.dims.{name}", least=1)
+        check.texts(document["dtypes"], f"{path}.dtypes")
+        for name in ("program_digest", "device", "toolchain", "metric", "cache_context", "aliasing"):
+            if name in document:
+                check.a_text(document[name], f"{path}.{name}")
+        check.an_integer(document.get("threads", 1), f"{path}.threads", least=1)
+        check.an_object(document.get("extra", {}), f"{path}.extra")
+        return cls(**document)
 
     def flat(self) -> dict[str, Any]:
         """Every field by a dotted name (``dims.rows``), for comparing two keys."""

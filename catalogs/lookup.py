@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +32,6 @@ class NearMiss:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Miss:
-    """No entry has the asked key. ``nearest`` is sorted by how little differs."""
-
-    reason: str
-    nearest: tuple[NearMiss, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Query:
     """What a caller asks for: a kernel by name and params, and the key (its toolchain is ignored for ANY_TOOLCHAIN)."""
 
@@ -58,29 +50,76 @@ class Query:
         return fields
 
 
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Why there is no hit, and what comes nearest: at most five entries, sorted by how little differs."""
+
+    reason: str
+    nearest: tuple[NearMiss, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Miss:
+    """No entry has the asked key. What comes near is worked out when it is first read: a hot path never pays for it."""
+
+    query: Query
+    explain: Callable[[], Explanation]
+
+    @property
+    def explanation(self) -> Explanation:
+        """Reason and nearest entries."""
+        known: Explanation | None = self.__dict__.get("_explanation")
+        if known is None:
+            # two threads may both work it out; they find the same
+            known = self.__dict__["_explanation"] = self.explain()
+        return known
+
+    @property
+    def reason(self) -> str:
+        """One sentence that names the fields in which the nearest entry differs."""
+        return self.explanation.reason
+
+    @property
+    def nearest(self) -> tuple[NearMiss, ...]:
+        """At most five entries, sorted by how little differs."""
+        return self.explanation.nearest
+
+    def __repr__(self) -> str:
+        return f"Miss({self.reason!r}, nearest={len(self.nearest)})"
+
+
 def lookup(entries: Iterable[Entry], query: Query) -> Hit | Miss:
     """The first entry whose every key field equals the asked one (give the entries newest first), else a Miss.
 
     The program digest decides; kernel name and params only explain a difference of programs.
     """
-    asked = query.flat()
     near: list[tuple[tuple[int, float, int], NearMiss]] = []
     for position, entry in enumerate(entries):
-        differs = _differences(asked, query, entry)
+        differs = differences(query, entry.kernel, entry.params, entry.key)
         if not differs:
             return Hit(entry=entry)
         if entry.kernel == query.kernel:
-            near.append(((len(differs), _dims_distance(differs), position), NearMiss(entry=entry, differs=differs)))
+            rank = (len(differs), dims_distance(differs), position)
+            near.append((rank, NearMiss(entry=entry, differs=differs)))
     near.sort(key=lambda pair: pair[0])
-    nearest = tuple(miss for _, miss in near[:NEAREST])
+    explanation = explained(query, [miss for _, miss in near[:NEAREST]])
+    return Miss(query=query, explain=lambda: explanation)
+
+
+def explained(query: Query, nearest: list[NearMiss]) -> Explanation:
+    """The explanation of a miss, given the entries of the kernel that come nearest, the nearest first."""
     if not nearest:
-        return Miss(reason=f"no winner is stored for kernel {query.kernel!r}", nearest=())
+        return Explanation(reason=f"no winner is stored for kernel {query.kernel!r}", nearest=())
     fields = ", ".join(nearest[0].differs)
-    return Miss(reason=f"no winner has exactly this key; the nearest one differs in {fields}", nearest=nearest)
+    reason = f"no winner has exactly this key; the nearest one differs in {fields}"
+    return Explanation(reason=reason, nearest=tuple(nearest))
 
 
-def _differences(asked: Mapping[str, Any], query: Query, entry: Entry) -> dict[str, tuple[Any, Any]]:
-    theirs = entry.key.flat()
+def differences(
+    query: Query, kernel: str, params: Mapping[str, float | int], key: LookupKey
+) -> dict[str, tuple[Any, Any]]:
+    """The fields in which a stored key differs from the asked one: name → (asked, stored)."""
+    asked, theirs = query.flat(), key.flat()
     if isinstance(query.toolchain, AnyToolchain):
         theirs.pop("toolchain", None)
     differs: dict[str, tuple[Any, Any]] = {}
@@ -91,17 +130,18 @@ def _differences(asked: Mapping[str, Any], query: Query, entry: Entry) -> dict[s
     if "program_digest" in differs:
         # Say what a person can act on where the digest differs only because a param does.
         changed = {
-            f"params.{name}": (query.params.get(name), entry.params.get(name))
-            for name in sorted({*query.params, *entry.params})
-            if query.params.get(name) != entry.params.get(name)
+            f"params.{name}": (query.params.get(name), params.get(name))
+            for name in sorted({*query.params, *params})
+            if query.params.get(name) != params.get(name)
         }
-        if entry.kernel == query.kernel and changed:
+        if kernel == query.kernel and changed:
             del differs["program_digest"]
             differs = {**changed, **differs}
     return differs
 
 
-def _dims_distance(differs: Mapping[str, tuple[Any, Any]]) -> float:
+def dims_distance(differs: Mapping[str, tuple[Any, Any]]) -> float:
+    """How far apart two shapes are: the sum of |log2| of their dims' ratios."""
     total = 0.0
     for name, (ours, other) in differs.items():
         if name.startswith("dims.") and isinstance(ours, int) and isinstance(other, int) and ours > 0 and other > 0:
