@@ -229,7 +229,6 @@ class EntryDocument(Document):
     tie_set: list[str]
     job_id: str
     trial_id: str
-    digest: str
 
 
 class Page(Document):

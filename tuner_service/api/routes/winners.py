@@ -23,7 +23,10 @@ router = APIRouter(prefix="/v1/winners", tags=["winners"])
     summary="Look up the winner of exactly this key",
     response_model=None,
     responses={
-        200: {"model": schemas.EntryDocument},
+        200: {
+            "model": schemas.EntryDocument,
+            "headers": {"ETag": {"description": "The entry's digest.", "schema": {"type": "string"}}},
+        },
         **problems(kinds.NO_WINNER, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
     },
 )
@@ -72,7 +75,8 @@ def get_winner(
         entries = [entry_of(settled) for settled in case_queries.settled_cases(session, kernel=query.kernel)]
     answer = lookup(entries, query)
     if isinstance(answer, Hit):
-        return JSONResponse({**answer.entry.document(), "digest": answer.entry.digest})
+        # Not a member of the body: an entry keeps members that it does not know, and its digest would change.
+        return JSONResponse(answer.entry.document(), headers={"ETag": f'"{answer.entry.digest}"'})
     misses = [
         {
             "entry": near.entry.digest,
