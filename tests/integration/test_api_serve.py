@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tuner_service.api import schemas
+
 SERVE = """
 import json, sys
 from pathlib import Path
@@ -134,6 +136,7 @@ def test_a_job_runs_over_http_to_a_winner_that_can_be_looked_up(service: Process
     assert kinds[-1] == "end"
     job = service.http.get(f"/v1/jobs/{job_id}").json()
     assert (job["state"], job["error"]) == ("succeeded", None)
+    schemas.JobDocument.model_validate(job)
     progress = job["progress"]
     assert progress["enumerated"] == progress["measured"] + progress["rejected"] > 0
     winner = job["cases"][0]["winner"]
@@ -145,5 +148,6 @@ def test_a_job_runs_over_http_to_a_winner_that_can_be_looked_up(service: Process
     entry = service.http.get("/v1/winners", params={"kernel": "softmax", "dims": "rows:8,cols:33"}).json()
     assert (entry["job_id"], entry["trial_id"]) == (job_id, winner["id"])
     assert entry["candidate"] == winner["candidate"]
+    schemas.EntryDocument.model_validate(entry)
     assert service.stop() == 0
     assert not FORBIDDEN & set(json.loads(service.modules_file.read_text()))
