@@ -233,4 +233,5 @@ def _reject(state: CaseState, rejections: Mapping[str, Rejected], *, checks: Che
 
 
 def _put(state: CaseState, changed: TrialState) -> CaseState:
-    return replace(state, trials=tuple(changed if trial.id == changed.id else trial for trial in state.trials))
+    at = next(at for at, trial in enumerate(state.trials) if trial.id == changed.id)
+    return replace(state, trials=(*state.trials[:at], changed, *state.trials[at + 1 :]))
