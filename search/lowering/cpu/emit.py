@@ -13,7 +13,18 @@ from search.lowering.cpu.rows import RowSteps
 from search.lowering.cpu.tensors import Layout, layout_of
 from search.lowering.cpu.text import Text
 from search.lowering.cpu.traversal import Traversal
-from search.planning.schedule import DistributedLoop, GlobalStore, Schedule
+from search.planning.schedule import (
+    Collective,
+    DistributedLoop,
+    GlobalStore,
+    OpenReducer,
+    RowCompute,
+    RowLoad,
+    RowStore,
+    RowUpdate,
+    Schedule,
+    Step,
+)
 
 SYMBOL = "kernel"
 PASS_CONFIG = {"tl.disable_safe_memory_legalize": True, "tirx.disable_vectorize": True}
@@ -36,7 +47,8 @@ if __name__ == "__main__":
     from tilelang.engine import lower
 
     target = tvm.target.Target("c")
-    with tvm.transform.PassContext(opt_level=3, config={config}), target:
+    config = {config}
+    with tvm.transform.PassContext(opt_level=3, config=config), target:
         print(lower(kernel, target=target).kernel_source)
 """
 
@@ -77,7 +89,7 @@ class _Module:
         head.line('"""')
         head.line("")
         helpers = "".join(f"\n\n{helper_source(name)}\n" for name in sorted(self.used))
-        return head.source() + _IMPORTS + helpers + body + _MAIN.format(config=PASS_CONFIG)
+        return head.source() + _IMPORTS + helpers + body + _MAIN.format(config=repr(PASS_CONFIG).replace("'", '"'))
 
     def _body(self) -> str:
         text = Text()
@@ -137,6 +149,7 @@ class _Module:
         )
         extents = {axis.name: self.case.extent(axis.name) for axis in self.case.program.axes}
         for step in self.schedule.steps:
+            text.line(f"# {_purpose(step)}")
             if not isinstance(step, DistributedLoop):
                 steps.write(step)
                 continue
@@ -165,6 +178,24 @@ class _Module:
         for name, dtype in self.schedule.scalar_dtypes:
             out[name] = Value(text=f"{names.scalar(name)}[{self.geometry.slot}]", dtype=dtype)
         return out
+
+
+def _purpose(step: Step) -> str:
+    """What a step is for, in a comment."""
+    match step:
+        case OpenReducer():
+            return f"{names.checked(step.reducer)}: every partial starts from the identity"
+        case DistributedLoop():
+            axes = " x ".join(names.checked(axis) for axis in step.axes)
+            return f"over {axes}" + (": snapshot" if step.purpose == "snapshot" else "")
+        case RowUpdate():
+            return f"{names.checked(step.reducer)}: the row itself contributes once"
+        case Collective():
+            return f"{names.checked(step.reducer)}: partials and lanes combine into {names.checked(step.into)}"
+        case RowStore():
+            return f"one value per row of {names.checked(step.tensor)}"
+        case RowLoad() | RowCompute():
+            return f"row scalar {names.checked(step.into)}"
 
 
 def _constant(dtype: str) -> str:

@@ -1,0 +1,124 @@
+"""Emission as a whole: pure, free of rows, and with exactly the loops and guards that a candidate needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from search.lowering.cpu.emit import emit
+from search.lowering.cpu.expressions import UnsupportedError
+from search.lowering.cpu.numerics import describe_numerics
+from search.lowering.registry import LOWERINGS
+from search.planning.build import build_schedule
+from search.planning.schedule import Schedule
+from search.program.case import Case
+from search.program.resolve import resolve_case
+from search.space.candidate import Candidate, CpuMapping
+
+
+def schedule(
+    kernel: str, *, rows: int = 4, cols: int = 100, mapping: CpuMapping | None = None, **knobs: Any
+) -> Schedule:
+    base = {
+        "width": 16,
+        "input": "reload",
+        "fusion": "separate",
+        "materialize": "private",
+        "vector": 1,
+        "unroll": 1,
+        "partials": 1,
+    }
+    width = knobs.get("width", 16)
+    candidate = Candidate(mapping=mapping or CpuMapping(local_lanes=width), **{**base, **knobs})
+    made = build_schedule(resolve_case({"kernel": kernel, "dims": {"rows": rows, "cols": cols}}), candidate)
+    assert isinstance(made, Schedule), made
+    return made
+
+
+def text(kernel: str, **knobs: Any) -> str:
+    return emit(schedule(kernel, **knobs)).tilelang_text
+
+
+def test_emission_imports_neither_tilelang_nor_torch_nor_numpy() -> None:
+    program = (
+        "import sys\nimport search.lowering.registry, search.lowering.builder, search.lowering.store\n"
+        "sys.exit(3 if {'tilelang', 'torch', 'numpy'} & set(sys.modules) else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_text_is_the_same_for_every_number_of_rows() -> None:
+    assert text("softmax", rows=1) == text("softmax", rows=999)
+    assert text("softmax", cols=100) != text("softmax", cols=101)
+
+
+def test_the_mapping_s_marks_appear_only_where_they_are_asked_for() -> None:
+    plain = text("softmax")
+    assert "simd()" not in plain
+    assert "unroll(" not in plain
+    assert "row[" not in plain
+    assert "if bx" not in plain
+    main = text("softmax", mapping=CpuMapping(local_lanes=16, simd_scope="main"))
+    everything = text("softmax", mapping=CpuMapping(local_lanes=16, simd_scope="all"))
+    assert 0 < main.count("simd()\n") < everything.count("simd()\n")
+    assert "unroll(4)\n" in text("softmax", unroll=4)
+
+
+def test_stores_of_rows_that_may_not_exist_are_guarded() -> None:
+    blocked = text("rms_norm", mapping=CpuMapping(local_lanes=16, row_block=4))
+    assert "if bx * 4 + r < d_rows:" in blocked
+    assert "T.min(bx * 4 + g, d_rows - 1)" in blocked
+    across = text("rms_norm", mapping=CpuMapping(local_lanes=4))
+    assert "if bx * 4 + s < d_rows:" in across
+
+
+def test_a_streamed_store_waits_for_a_whole_pass() -> None:
+    streamed = text("rms_norm", mapping=CpuMapping(local_lanes=16, nontemporal=True))
+    assert "b_y = T.alloc_local((16,), F32)" in streamed
+    assert "stream(T.address_of(g_y[bx, p * 16]), T.address_of(b_y[0]), 16)" in streamed
+    assert "g_y[bx, e] = " in streamed, "the tail is stored plainly"
+
+
+def test_partials_are_combined_before_the_lanes() -> None:
+    made = text("rms_norm", partials=4)
+    name = next(line.split(" = ")[0].strip() for line in made.splitlines() if "alloc_local((4, 16)" in line)
+    first = made.index(f"{name}[0, w] = {name}[0, w] + {name}[2, w]")
+    assert first < made.index("for l in T.serial(8):")
+
+
+def test_what_the_lowering_cannot_express_is_refused() -> None:
+    made = schedule("softmax")
+    case = made.case
+    half = Case(
+        kernel=case.kernel,
+        program=case.program,
+        params=case.params,
+        dims=case.dims,
+        dtypes={"x": "float16", "y": "float16"},
+    )
+    with pytest.raises(UnsupportedError, match="float16"):
+        emit(Schedule(**{**vars(made), "case": half}))
+
+
+def test_a_kernel_name_that_is_no_identifier_never_reaches_the_text() -> None:
+    made = schedule("softmax")
+    hostile = Case(**{**vars(made.case), "kernel": '"""\nimport os'})
+    with pytest.raises(ValueError, match="not an identifier"):
+        emit(Schedule(**{**vars(made), "case": hostile}))
+
+
+def test_numerics_name_what_the_kernel_does_and_no_more() -> None:
+    softmax, rms_norm = describe_numerics(schedule("softmax")), describe_numerics(schedule("rms_norm", partials=2))
+    assert "-87.33" in softmax["exp"]
+    assert "max reduction" in softmax
+    assert "exp" not in rms_norm
+    assert rms_norm["sum reduction"] == "16 lanes x 2 partials, then a binary tree"
+    assert "division" in rms_norm
+
+
+def test_the_registry_serves_the_cpu() -> None:
+    made = schedule("softmax")
+    assert LOWERINGS["cpu"]().emit(made) == emit(made)
