@@ -42,7 +42,7 @@ class TunerError(Exception):
     """Root of every exception that this package raises on purpose."""
 
 
-class InvalidInput(TunerError):
+class InvalidInput(TunerError):  # noqa: N818 - named for what happened, as the tree shows
     """What the caller gave is wrong; ``problems`` says each thing."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -54,13 +54,13 @@ class InvalidInput(TunerError):
         return InvalidInput([p.under(prefix) for p in self.problems])
 
 
-class ToolchainUnavailable(TunerError):
+class ToolchainUnavailable(TunerError):  # noqa: N818 - named for what happened, as the tree shows
     """The compiler or TileLang is missing or broken."""
 
 
-class ChildFailed(TunerError):
+class ChildFailed(TunerError):  # noqa: N818 - named for what happened, as the tree shows
     """A child process of ours broke its protocol (not the candidate's fault)."""
 
 
-class Cancelled(TunerError):
+class Cancelled(TunerError):  # noqa: N818 - named for what happened, as the tree shows
     """The caller asked to stop."""
