@@ -36,7 +36,8 @@ class Database:
         self.lock_wait_seconds = lock_wait_seconds
         self._turn = threading.Lock()
         options: dict[str, Any] = {"connect_args": {"timeout": 1.0}} if self.is_sqlite else {"pool_pre_ping": True}
-        self.engine: Engine = create_engine(self.url, json_serializer=_json, **options)
+        # More connections than the API and the engine have threads: a reader never waits for another.
+        self.engine: Engine = create_engine(self.url, json_serializer=_json, pool_size=16, max_overflow=112, **options)
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)

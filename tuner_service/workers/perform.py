@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from search.errors import Cancelled, ToolchainUnavailable
+from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
 from search.events import Event
 from search.ledger import CaseState
 from search.program.case import Case
@@ -118,7 +118,9 @@ def _fatal(error: BaseException) -> str | None:
         return f"the toolchain does not work any more: {error}"
     if isinstance(error, DatabaseFull | OurFault):
         return str(error)
-    if isinstance(error, OSError) and error.errno in NO_SPACE:
+    full = isinstance(error, OSError) and error.errno in NO_SPACE
+    # A child says in words what it ran into.
+    if full or (isinstance(error, ChildFailed) and any(os.strerror(number) in str(error) for number in NO_SPACE)):
         return f"no space left on disk: {error}"
     return None
 

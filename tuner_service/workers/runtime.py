@@ -209,7 +209,8 @@ class Runtime:
         except NotFound:
             return
         except DatabaseProblem as error:
-            log.warning("job %s waits: %s", job_id, error)
+            if self._waiting.get(job_id) != str(error):
+                log.warning("job %s waits: %s", job_id, error)
             self._waiting[job_id] = str(error)
             return
         except Exception as error:

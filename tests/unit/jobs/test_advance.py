@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
 from search.outcome import Rejected
 from search.steps import Build, Finals, Measure
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.jobs import active_job_ids, list_job_events
-from tuner_service.errors import DatabaseUnavailable, NotFound
+from tuner_service.errors import DatabaseFull, DatabaseUnavailable, NotFound
 from tuner_service.jobs.cancel import cancel
 from tuner_service.jobs.submit import submit
 
@@ -224,6 +225,7 @@ def test_finals_that_fail_again_and_again_fail_the_job(service: Any, tools: Any,
     [
         (ToolchainUnavailable("gcc is gone"), "gcc is gone"),
         (OSError(errno.ENOSPC, "No space left on device"), "no space left on disk"),
+        (ChildFailed("OSError: [Errno 28] No space left on device"), "no space left on disk"),
     ],
 )
 def test_our_own_troubles_fail_the_job_at_once_and_say_why(
@@ -245,6 +247,43 @@ def test_a_broken_ledger_makes_the_job_wait(service: Any, tools: Any, submitted:
     service.worker.on_failure(task, DatabaseUnavailable("disk i/o error"))
     assert service.job(submitted)["state"] == "running"
     assert service.finish(submitted)["state"] == "succeeded"
+
+
+def test_a_full_database_makes_the_job_wait_and_loses_nothing(
+    service: Any, database: Database, submitted: str, check_sum: Check
+) -> None:
+    """SQLite's own page limit makes every write that needs room fail, as a full disk does."""
+    limit_pages = [2**30]
+
+    def limit(connection: Any, *_: Any) -> None:
+        connection.execute(f"PRAGMA max_page_count = {limit_pages[0]}")
+
+    event.listen(database.engine, "checkout", limit)
+    for _ in range(3):
+        service.advancer.advance(submitted)
+        service.run(next(iter(service.engine.tasks)))
+    before = service.trials(submitted)
+    assert any(trial["outcome"] == "measured" for trial in before)
+    limit_pages[0] = 1  # SQLite lowers it to the pages in use
+    refused = 0
+    for _ in range(5):
+        try:
+            service.advancer.advance(submitted)
+            for key in list(service.engine.tasks):
+                service.run(key)
+        except DatabaseFull:
+            refused += 1
+    assert refused
+    assert check_sum(service.job(submitted))
+    after = service.trials(submitted)
+    for old, new in zip(before, after, strict=True):
+        assert old["outcome"] == "pending" or old == new
+    limit_pages[0] = 2**30
+    job = service.finish(submitted)
+    assert job["state"] in ("succeeded", "failed")
+    if job["state"] == "failed":
+        assert "full" in job["error"]
+    assert check_sum(job)
 
 
 def test_a_vanished_device_fails_the_job(service: Any, submitted: str) -> None:
