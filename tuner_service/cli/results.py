@@ -76,9 +76,7 @@ def result_row(case: Mapping[str, Any], progress: Mapping[str, int], baseline: s
         str(progress["enumerated"]),
         str(progress["rejected"]),
         str(progress["measured"]),
-        candidate_words(winner["candidate"])
-        if winner
-        else "none" + (f": {case['error']}" if case.get("error") else ""),
+        _winner_words(case),
         seconds_words(winner_seconds(case)),
         ratio_words(baseline_ratio(case, baseline)),
         str(len(ties)) if winner else NOTHING,
@@ -124,3 +122,9 @@ def case_counts(job: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> 
         }
         for found in counts
     ]
+
+
+def _winner_words(case: Mapping[str, Any]) -> str:
+    if case.get("winner"):
+        return candidate_words(case["winner"]["candidate"])
+    return "none" if case.get("state") == "settled" else "not yet"

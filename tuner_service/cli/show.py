@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner_service.cli.output import print_line, print_table
 from tuner_service.cli.results import NOTES, case_counts, rejection_rows, result_columns, result_row
+from tuner_service.cli.words import case_words
 
 
 def show_results(job: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> None:
@@ -23,10 +24,13 @@ def show_results(job: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) ->
     if rejected:
         print_line()
         print_table(["rejected at", "reason", ">candidates"], rejected)
+    for case in job["cases"]:
+        if case.get("error"):
+            print_line(f"{case_words(case)} has no winner: {case['error']}")
     print_line()
     for note in NOTES:
         print_line(note)
     for case in job["cases"]:
         for name, baseline in (case.get("baselines") or {}).items():
             if baseline.get("error"):
-                print_line(f"{name} was not measured for {case['kernel']}: {baseline['error']}")
+                print_line(f"{name} was not measured for {case_words(case)}: {baseline['error']}")

@@ -75,7 +75,7 @@ def test_json_is_the_only_thing_on_stdout(demo: Any, capsys: pytest.CaptureFixtu
         ("device", "cannot be used: no gcc"),
         ("no device", "no cpu device"),
         ("job", "job job_1 failed: disk full"),
-        ("winner", "has no winner"),
+        ("winner", "rms_norm 4×33 has no winner: the fresh build differs"),
         ("lookup misses", "does not answer"),
         ("lookup of another trial", "answers trl_2, not trl_1"),
         ("everything hits", "which were never tuned, answered"),
@@ -93,7 +93,7 @@ def test_whatever_is_wrong_exits_non_zero_and_is_said(
     elif wrong == "job":
         demo.answer("GET /v1/jobs/job_1", documents.job("failed", error="disk full"))
     elif wrong == "winner":
-        job["cases"][0]["winner"] = None
+        job["cases"][0].update(winner=None, error="the fresh build differs")
         demo.answer("GET /v1/jobs/job_1", job)
     elif wrong == "lookup misses":
         demo.answer("GET /v1/winners", MISS, status=404)
