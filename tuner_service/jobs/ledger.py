@@ -56,10 +56,10 @@ class Ledger:
         after = apply(entry.state, event)
         if after is entry.state:
             return None
-        before = {trial.id: trial for trial in entry.state.trials}
-        changed = tuple(trial for trial in after.trials if trial is not before[trial.id])
-        for trial in changed:
-            ended = trial.outcome != "pending" and before[trial.id].outcome == "pending"
+        pairs = zip(entry.state.trials, after.trials, strict=True)  # an event keeps their order
+        changed = tuple((old, new) for old, new in pairs if new is not old)
+        for old, trial in changed:
+            ended = trial.outcome != "pending" and old.outcome == "pending"
             values = _trial_values(trial) | ({"finished_at": now(), "worker": worker} if ended else {})
             trials.update_trial(session, trial.id, values)
         kind = event_document(event)["event"]
@@ -69,7 +69,12 @@ class Ledger:
         elif name := _case_event_name(session, case_id, event):
             cases.add_case_event(session, case_id, kind, name, event_document(event))
         cases.update_case(session, case_id, values)
-        return Change(case_id=case_id, kind=kind, trials=changed, entry=Entry(revision=entry.revision + 1, state=after))
+        return Change(
+            case_id=case_id,
+            kind=kind,
+            trials=tuple(new for _, new in changed),
+            entry=Entry(revision=entry.revision + 1, state=after),
+        )
 
     def keep(self, change: Change) -> None:
         """Remembers the state that a committed change led to."""
