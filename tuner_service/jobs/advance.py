@@ -112,11 +112,12 @@ class Advancer:
             if isinstance(step, Settle):
                 settle(self._database, self._ledger, job["id"], row["id"], step.result)
                 return True
+            queue = queue_of(step)
+            if room[queue] <= 0:
+                continue
             if reason := failed_too_often(row, step):
                 raise OurFault(reason)
-            queue = queue_of(step)
-            if room[queue] > 0 and self._hand_out(job, row, step):
-                room[queue] -= 1
+            room[queue] -= self._hand_out(job, row, step)
         return False
 
     def _hand_out(self, job: Mapping[str, Any], row: Mapping[str, Any], step: Step) -> bool:
