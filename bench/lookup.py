@@ -5,15 +5,16 @@
     python bench/lookup.py --entries 100,100000
 
 Ours: `import catalogs` in a fresh process, opening a snapshot out of a store, a full lookup, a bound lookup, a first
-lookup that parses its entry, and a miss. Beside it, what another tool does at a call that was tuned before, in this
-process (its memory) and in a fresh one (its disk). A tool that cannot be imported or run on a CPU says so. Medians of
-repeated batches, on whatever else this machine is doing; the exit status is 1 when one of our limits is exceeded.
+lookup that parses its entry, and a miss. Beside it, what TileLang's and Triton's autotuners do to find what they tuned
+before. A tool that cannot be imported or run on a CPU says so. Medians of repeated batches in CPU time, so that other
+programs on the machine do not count; opening is in wall time. The exit status is 1 when one of our limits is exceeded.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -36,19 +37,19 @@ LIMITS_SECONDS = {"import": 30e-3, "open": 1.0, "lookup": 2e-6, "bound": 0.3e-6}
 
 
 def median_seconds(call: Callable[[], Any], calls: int) -> float:
-    """Median seconds per call over batches of so many calls."""
+    """Median seconds of CPU time per call over batches of so many calls."""
     samples = []
     for _ in range(BATCHES):
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(calls):
             call()
-        samples.append((time.perf_counter() - began) / calls)
+        samples.append((time.process_time() - began) / calls)
     return statistics.median(samples)
 
 
 def import_seconds() -> dict[str, float]:
-    """Median wall time that ``import catalogs`` adds in a fresh process."""
-    code = "import time; t = time.perf_counter(); import catalogs; print(time.perf_counter() - t)"
+    """Median CPU time that ``import catalogs`` adds in a fresh process."""
+    code = "import time; t = time.process_time(); import catalogs; print(time.process_time() - t)"
     samples = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout)
         for _ in range(11)
@@ -98,63 +99,86 @@ def ours(entries: int) -> dict[str, float]:
     }
 
 
-TILELANG = r"""
-import json, logging, statistics, sys, time
+TIMED = """
+import json, logging, statistics, time
 logging.disable(logging.CRITICAL)
-import tilelang, tilelang.language as T
-from tilelang.autotuner import AutoTuner
-def samples(call, calls, batches=11):
-    out = []
+def timed(call, calls, batches=15):
+    samples = []
     for _ in range(batches):
-        began = time.perf_counter()
+        began = time.process_time()
         for _ in range(calls):
             call()
-        out.append((time.perf_counter() - began) / calls)
-    return statistics.median(out)
+        samples.append((time.process_time() - began) / calls)
+    return statistics.median(samples)
+"""
+
+TILELANG = (
+    TIMED
+    + """
+import tilelang, tilelang.language as T
+from tilelang.autotuner import AutoTuner
+from tilelang.autotuner.param import AutotuneResult
+TARGET = {"target": "c", "execution_backend": "cython"}
 def kernel(block=32):
     @T.prim_func
     def main(a: T.Tensor((1024,), "float32"), b: T.Tensor((1024,), "float32")):
-        with T.Kernel(1, is_cpu=True):
+        with T.Kernel(1) as bx:
             for i in T.serial(1024):
                 b[i] = a[i] + 1.0
     return main
-tuner = AutoTuner.from_kernel(kernel, configs=[{"block": 32}])
-tuner.set_compile_args(out_idx=[1], target="c", execution_backend="cython")
-parameters = {"block": {"default": 32}}
+tuner = AutoTuner.from_kernel(kernel, configs=[{"block": 32}]).set_compile_args(out_idx=[1], **TARGET)
+tuner.set_profile_args(skip_check=True)
+import inspect
+tuner.set_kernel_parameters(((), ()), inspect.signature(kernel).parameters)
+parameters = inspect.signature(kernel).parameters
+out = {"key": timed(lambda: tuner.generate_cache_key(parameters, {}), 20)}
 key = tuner.generate_cache_key(parameters, {})
-out = {"key": samples(lambda: tuner.generate_cache_key(parameters, {}), 20)}
+compiled = tilelang.compile(kernel(), out_idx=[1], **TARGET)
+result = AutotuneResult(latency=1.0, ref_latency=None, config={"block": 32}, func=compiled.prim_func, kernel=compiled)
+AutoTuner._memory_cache[key] = result
+assert tuner.run() is result
+out["memory"] = timed(tuner.run, 20)
+try:
+    tuner._save_result_to_disk(key, result)
+    assert tuner._load_result_from_disk(key) is not None
+    out["disk"] = timed(lambda: tuner._load_result_from_disk(key), 1)
+except Exception as error:
+    out["disk_not_available"] = repr(error)[:200]
 print("RESULT " + json.dumps(out))
 """
-"""At every tuned call TileLang makes this key before it looks into its memory, then on its disk."""
+)
+"""A tuned call of TileLang's ``AutoTuner``: the key it makes, its memory (key included), its disk (without the key)."""
 
-TRITON = r"""
-import json, statistics, time
+TRITON = (
+    TIMED
+    + """
 import triton
 from triton.runtime.cache import get_cache_manager
-began = time.perf_counter()
-manager = get_cache_manager("0" * 64)
-manager.put(json.dumps({"configs_timings": []}), "bench.autotune.json", binary=False)
+get_cache_manager("0" * 64).put(json.dumps({"configs_timings": []}), "bench.autotune.json", binary=False)
 def read():
-    found = get_cache_manager("0" * 64).get_file("bench.autotune.json")
-    return json.loads(open(found).read())
+    with open(get_cache_manager("0" * 64).get_file("bench.autotune.json")) as file:
+        return json.load(file)
 read()
-out = []
-for _ in range(51):
-    began = time.perf_counter()
-    read()
-    out.append(time.perf_counter() - began)
-print("RESULT " + json.dumps({"disk": statistics.median(out)}))
+print("RESULT " + json.dumps({"disk": timed(read, 20)}))
 """
-"""What Triton's autotuner does for a key that it has on disk (``Autotuner.check_disk_cache``)."""
+)
+"""What Triton's autotuner does for a key that it has on disk (``Autotuner.check_disk_cache``), the key being made."""
 
 
 def beside(code: str) -> dict[str, Any]:
     """What a script about another tool measured, or why it could not."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {"PATH": "/usr/bin:/bin", "HOME": folder, "TRITON_CACHE_DIR": folder, "TILELANG_CACHE_DIR": folder}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": folder,
+            "TRITON_CACHE_DIR": folder,
+            "TILELANG_CACHE_DIR": folder,
+        }
+        script = Path(folder, "beside.py")  # a file: TileLang reads the text of the kernel function
+        script.write_text(code)
         try:
             run = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=180, check=False
+                [sys.executable, script], capture_output=True, text=True, env=environment, timeout=180, check=False
             )
         except subprocess.TimeoutExpired:
             return {"not_available": "no answer in 180 seconds"}
@@ -200,14 +224,15 @@ def show(report: dict[str, Any]) -> None:
         print(f"  bound lookup         {figures['bound'] * 1e6:10.3f} us")
         print(f"  bound lookup, miss   {figures['miss'] * 1e6:10.3f} us")
     words = {
-        "key": "cache key, made at every tuned call before any cache is read",
-        "disk": "one key's autotune result from its disk cache",
+        "key": "its cache key, made before any cache is read",
+        "memory": "a tuned call's result from its memory cache, key included",
+        "disk": "one key's result from its disk cache",
     }
     for tool, figures in report["beside"].items():
         print(f"\n{tool}")
         for name, value in figures.items():
-            if name == "not_available":
-                print(f"  not available: {value}")
+            if name not in words:
+                print(f"  {name.replace('_', ' ')}: {value}")
             else:
                 print(f"  {words[name]:<60} {value * 1e6:10.2f} us")
     for line in report["over_limit"]:

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from catalogs.canonical import canonical_json, sha256_hex
-from catalogs.device import DeviceIdentity, this_device
 from catalogs.errors import (
     CatalogConflict,
     CatalogError,
@@ -23,6 +22,7 @@ from catalogs.lookup import Hit, Miss, NearMiss, Query, lookup
 if TYPE_CHECKING:
     from catalogs.bound import BoundLookup
     from catalogs.catalog import Catalog
+    from catalogs.device import DeviceIdentity, this_device
     from catalogs.freezing import freeze
     from catalogs.kernels import KernelRow
     from catalogs.manifest import Manifest, ManifestEntry
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _LATER = {
     "BoundLookup": "catalogs.bound",
     "Catalog": "catalogs.catalog",
+    "DeviceIdentity": "catalogs.device",
     "KernelRow": "catalogs.kernels",
     "Manifest": "catalogs.manifest",
     "ManifestEntry": "catalogs.manifest",
@@ -44,6 +45,7 @@ _LATER = {
     "freeze": "catalogs.freezing",
     "open": "catalogs.opening",
     "pull": "catalogs.pulling",
+    "this_device": "catalogs.device",
 }
 """Imported when first used, so that importing the package stays cheap (``pull`` alone brings an HTTP client)."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from typing import Any
@@ -20,6 +19,8 @@ def canonical_json(document: Any) -> bytes:
 
 def sha256_hex(document: Any) -> str:
     """sha256 (hex) of the canonical JSON of a document."""
+    import hashlib  # brings OpenSSL: milliseconds that importing the package need not pay
+
     return hashlib.sha256(canonical_json(document)).hexdigest()
 
 

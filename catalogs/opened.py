@@ -90,9 +90,10 @@ class OpenCatalog:
             names = bound.dims
         if names is not None and len(dims) == len(names):
             try:
-                return bound(*[dims[name] for name in names])
-            except KeyError:
-                pass
+                extents = [dims[name] for name in names]
+            except (KeyError, TypeError):
+                return self._missed(bound, dims)
+            return bound(*extents)
         return self._missed(bound, dims)
 
     def bind(
@@ -152,11 +153,13 @@ class OpenCatalog:
                 check.a_text(word, name)
         except FormatError as error:
             raise QueryError(str(error)) from None
-        row = snapshot.row(kernel, params) if snapshot is not None else None
+        model = snapshot.model(kernel) if snapshot is not None else None
+        full_params = {**model.param_defaults, **params} if model is not None else dict(params)
+        row = snapshot.row(kernel, full_params) if snapshot is not None else None
         key = LookupKey(
             program_digest=row.program_digest if row is not None else "",
             dims={},
-            dtypes=row.full_dtypes(dtypes) if row is not None else dict(dtypes),
+            dtypes=model.full_dtypes(dtypes) if model is not None else dict(dtypes),
             device=asked_device,
             toolchain="" if isinstance(toolchain, AnyToolchain) else toolchain,
             threads=threads,
@@ -176,12 +179,12 @@ class OpenCatalog:
                 snapshot=snapshot,
                 query=Query(
                     kernel=kernel,
-                    params=dict(row.params if row is not None else params),
+                    params=row.params if row is not None else full_params,
                     key=key,
                     toolchain=ANY_TOOLCHAIN if any_toolchain else toolchain,
                 ),
                 group=snapshot.group(key) if served and snapshot is not None else None,
-                dims=snapshot.dims(kernel) if snapshot is not None else None,
+                dims=model.dims if model is not None else None,
                 on_miss=self._on_miss,
                 switched_off=OFF_REASON if snapshot is None else None,
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from catalogs import fields as check
 from catalogs.catalog import ROLES, Catalog
 from catalogs.device import DeviceIdentity, this_device
-from catalogs.errors import CatalogError, NotStored, QueryError
+from catalogs.errors import CatalogError, FormatError, NotStored, QueryError
 from catalogs.key import AnyToolchain
 from catalogs.opened import OnMiss, OpenCatalog
 from catalogs.snapshot import Snapshot
@@ -61,7 +61,8 @@ def open_catalog(
         from catalogs.client import Source
         from catalogs.misses import MissQueue
 
-        queue = MissQueue(Source(source)) if on_miss == "enqueue" else None
+        service = Source(source)
+        queue = MissQueue(service) if on_miss == "enqueue" else None
     wanted_device = this_device().digest if device is None else device if isinstance(device, str) else device.digest
 
     def load(refreshing: bool) -> Snapshot:
@@ -116,10 +117,14 @@ def _find(
 
 
 def _forced(store: Store, source: str | None, digest: str) -> Snapshot:
-    if source is not None and not store.holds(digest):
-        from catalogs.client import Source
+    try:
+        return store.snapshot(digest)
+    except (NotStored, FormatError):
+        if source is None:
+            raise
+    from catalogs.client import Source
 
-        store.put(Source(source).catalog(digest))
+    store.put(Source(source).catalog(digest))
     return store.snapshot(digest)
 
 

@@ -77,15 +77,12 @@ class Snapshot:
         return sum(len(group.spans) for group in self._groups.values())
 
     def row(self, kernel: str, params: Mapping[str, float | int]) -> KernelRow | None:
-        """The kernels row of a name with params; params that are left out take the kernel's defaults."""
-        named = [row for row in self.kernels if row.name == kernel]
-        if named:
-            params = {**named[0].param_defaults, **params}
+        """The kernels row of a name with every param's value; None if the catalog has no such program."""
         return self._rows.get((kernel, params_text(params)))
 
-    def dims(self, kernel: str) -> tuple[str, ...] | None:
-        """The declared dims of a kernel of this catalog, whatever its params."""
-        return next((row.dims for row in self.kernels if row.name == kernel), None)
+    def model(self, kernel: str) -> KernelRow | None:
+        """Some row of a name, whatever its params: it has the kernel's dims, default dtypes and default params."""
+        return next((row for row in self.kernels if row.name == kernel), None)
 
     def group(self, key: LookupKey) -> Group | None:
         """The entries with this key but for the dims."""

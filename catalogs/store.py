@@ -23,7 +23,7 @@ from catalogs import fields as check
 from catalogs.catalog import Catalog
 from catalogs.errors import CatalogError, FormatError, NotStored
 from catalogs.index import build_index
-from catalogs.lines import digest_of, write_lines
+from catalogs.lines import write_lines
 from catalogs.manifest import Manifest, alias_name
 from catalogs.placing import place, sweep
 from catalogs.sealed import seal, unseal
@@ -50,24 +50,18 @@ class Store:
         return f"Store({str(self.folder)!r})"
 
     def put(self, catalog: Catalog) -> str:
-        """Keep a catalog; its digest. One that is there already is left alone, unless it was damaged."""
-        path = self._catalog_path(catalog.digest)
-        if not self.holds(catalog.digest):
-            lines = write_lines(catalog)
-            # the index first: where the catalog is, its index is too
-            place(path.with_suffix(".index"), build_index(catalog, lines))
-            place(path, lines.data)
-            sweep(path.parent)
-        return catalog.digest
+        """Keep a catalog; its digest. Files that are there already are left alone, unless they were damaged.
 
-    def holds(self, digest: str) -> bool:
-        """Whether the catalog is here, whole, with its index."""
-        path = self._catalog_path(digest)
-        try:
-            unseal(path.with_suffix(".index").read_bytes(), name="index")
-            return digest_of(path.read_bytes()) == digest
-        except (OSError, FormatError):
-            return False
+        Raises OSError when the disk refuses.
+        """
+        path = self._catalog_path(catalog.digest)
+        lines = write_lines(catalog)
+        # the index first: where the catalog is, its index is too
+        for place_of, data in ((path.with_suffix(".index"), build_index(catalog, lines)), (path, lines.data)):
+            if not _has(place_of, data):
+                place(place_of, data)
+        sweep(path.parent)
+        return catalog.digest
 
     def get(self, digest: str) -> Catalog:
         """A catalog with every entry parsed and checked. Raises NotStored, or FormatError when it was damaged."""
@@ -119,7 +113,7 @@ class Store:
         actual = hashlib.sha256(data).hexdigest()
         if actual != sha256:
             raise FormatError(f"artifact {sha256}: these bytes have the sha256 {actual}")
-        if not path.exists() or path.read_bytes() != data:
+        if not _has(path, data):
             place(path, data)
             sweep(path.parent)
         return path
@@ -160,3 +154,10 @@ class Store:
 
     def _artifact_path(self, sha256: str, device: str) -> Path:
         return self.folder / "artifacts" / check.a_sha256(device, "device") / check.a_sha256(sha256, "artifact")
+
+
+def _has(path: Path, data: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    except OSError:
+        return False

@@ -77,7 +77,7 @@ def entry(
             "score": 262.0,
             "demand": {
                 "available": True,
-                "per_program": {"global_read_bytes": 4 * cols * 3, "global_write_bytes": 4 * cols, "scalar_rounds": 256},
+                "per_program": {"global_read_bytes": 12 * cols, "global_write_bytes": 4 * cols, "scalar_rounds": 256},
                 "per_lane": {"scalar_rounds": 256, "collective_rounds": 5, "global_read_bytes": 1024},
             },
         },
