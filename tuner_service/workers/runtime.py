@@ -30,6 +30,8 @@ from tuner_service.workers.perform import Tools, Worker
 
 log = logging.getLogger(__name__)
 
+PROBE_RETRY_SECONDS = 5.0
+"""Pause after a probe that broke off."""
 PROBE_AGAIN_SECONDS = 30.0
 """How often an unavailable device is looked at again, and a present one is noted as seen."""
 REST_AFTER_SECONDS = 60.0
@@ -241,7 +243,7 @@ class Runtime:
                 self._devices = {spec.id: spec for spec in self._probe(self.data_dir.work)}
             except Exception:
                 log.exception("devices could not be probed; trying again")
-                self._stopping.wait(5.0)
+                self._stopping.wait(PROBE_RETRY_SECONDS)
                 continue
             self._patiently(self._note_devices)
             return True

@@ -334,3 +334,8 @@ def adds_up(document: Mapping[str, Any]) -> bool:
 @pytest.fixture
 def check_sum() -> Callable[[Mapping[str, Any]], bool]:
     return adds_up
+
+
+@pytest.fixture
+def make_service() -> Callable[..., Service]:
+    return Service
