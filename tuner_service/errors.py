@@ -26,7 +26,7 @@ class ServiceError(Exception):
     """Root of every exception that this package raises on purpose."""
 
 
-class DatabaseProblem(ServiceError):
+class DatabaseProblem(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
     """The database cannot do what was asked."""
 
 
@@ -42,7 +42,7 @@ class DatabaseUnavailable(DatabaseProblem):
     """The database cannot be opened, read or written."""
 
 
-class NotFound(ServiceError):
+class NotFound(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
     """There is nothing of that kind with that id."""
 
     def __init__(self, kind: str, identifier: str) -> None:
@@ -50,7 +50,7 @@ class NotFound(ServiceError):
         super().__init__(f"no {kind} {identifier!r}")
 
 
-class IdempotencyMismatch(ServiceError):
+class IdempotencyMismatch(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
     """An Idempotency-Key came again with another body."""
 
     def __init__(self, key: str, job_id: str) -> None:
@@ -58,7 +58,7 @@ class IdempotencyMismatch(ServiceError):
         super().__init__(f"Idempotency-Key {key!r} was used for job {job_id} with another body; use a new key")
 
 
-class DataDirInUse(ServiceError):
+class DataDirInUse(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
     """Another service works on this data directory."""
 
     def __init__(self, data_dir: Path, pid: str) -> None:
@@ -66,7 +66,7 @@ class DataDirInUse(ServiceError):
         super().__init__(f"{data_dir} is in use by the service with pid {pid}; stop it or give another --data-dir")
 
 
-class OurFault(ServiceError):
+class OurFault(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
     """A job cannot go on because of us; the message becomes the job's ``error``."""
 
 
