@@ -1,0 +1,131 @@
+"""One measurement per device: between objects, threads and processes, and beyond the death of the holder."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from search.errors import Cancelled
+from search.measuring.device_lock import LOCK_DIR_VARIABLE, DeviceLock, default_lock_dir
+
+
+def test_two_objects_exclude_each_other(tmp_path) -> None:
+    mine, theirs = DeviceLock("cpu:1", lock_dir=tmp_path), DeviceLock("cpu:1", lock_dir=tmp_path)
+    with mine.held():
+        assert not theirs.try_acquire()
+    assert theirs.try_acquire()
+    assert not mine.try_acquire()
+    theirs.release()
+    mine.close()
+    theirs.close()
+
+
+def test_devices_are_independent_and_names_are_made_safe(tmp_path) -> None:
+    one, other = DeviceLock("gpu/../../x", lock_dir=tmp_path), DeviceLock("gpu:2", lock_dir=tmp_path)
+    assert one.path.parent == other.path.parent == tmp_path
+    assert one.try_acquire()
+    assert other.try_acquire()
+    one.close()
+    other.close()
+
+
+def test_the_lock_is_given_back_when_the_block_fails(tmp_path) -> None:
+    lock, other = DeviceLock("d", lock_dir=tmp_path), DeviceLock("d", lock_dir=tmp_path)
+    with pytest.raises(KeyError), lock.held():
+        raise KeyError
+    assert other.try_acquire()
+    lock.close()
+    other.close()
+
+
+def test_waiting_can_be_cancelled(tmp_path) -> None:
+    holder, waiter = DeviceLock("d", lock_dir=tmp_path), DeviceLock("d", lock_dir=tmp_path)
+    with holder.held(), pytest.raises(Cancelled), waiter.held(lambda: True):
+        pytest.fail("the lock was held by another")
+    holder.close()
+    waiter.close()
+
+
+def test_a_waiter_gets_its_turn(tmp_path) -> None:
+    holder, waiter = DeviceLock("d", lock_dir=tmp_path), DeviceLock("d", lock_dir=tmp_path)
+    entered = threading.Event()
+
+    def wait() -> None:
+        with waiter.held():
+            entered.set()
+
+    assert holder.try_acquire()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not entered.wait(0.2)
+    holder.release()
+    assert entered.wait(30)
+    thread.join()
+    holder.close()
+    waiter.close()
+
+
+HOLDER = """
+import os, subprocess, sys
+from pathlib import Path
+from search.measuring.device_lock import DeviceLock
+lock = DeviceLock("d", lock_dir=Path(sys.argv[1]))
+assert lock.try_acquire()
+orphan = subprocess.Popen(["sleep", "1000"], pass_fds=(lock.fileno(),), stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL)
+print(orphan.pid, flush=True)
+os._exit(0)
+"""
+
+
+def test_an_orphan_keeps_the_device_locked(tmp_path) -> None:
+    """The holder dies at once; its child, which may still be measuring, inherited the descriptor."""
+    done = subprocess.run([sys.executable, "-c", HOLDER, str(tmp_path)], capture_output=True, text=True, check=True)
+    orphan = int(done.stdout)
+    lock = DeviceLock("d", lock_dir=tmp_path)
+    try:
+        assert not lock.try_acquire()
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+    with lock.held():
+        pass
+    lock.close()
+
+
+def test_release_counts_for_children_that_inherited_the_lock(tmp_path) -> None:
+    lock, other = DeviceLock("d", lock_dir=tmp_path), DeviceLock("d", lock_dir=tmp_path)
+    assert lock.try_acquire()
+    with subprocess.Popen(["sleep", "1000"], pass_fds=(lock.fileno(),)) as child:
+        assert not other.try_acquire()
+        lock.release()
+        assert other.try_acquire()
+        child.kill()
+    lock.close()
+    other.close()
+
+
+def test_the_folder_is_shared_by_all_users(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv(LOCK_DIR_VARIABLE, str(tmp_path / "locks"))
+    assert default_lock_dir() == tmp_path / "locks"
+    lock = DeviceLock("d")
+    assert stat.S_IMODE((tmp_path / "locks").stat().st_mode) == 0o1777
+    assert stat.S_IMODE(lock.path.stat().st_mode) == 0o666
+    lock.close()
+    monkeypatch.delenv(LOCK_DIR_VARIABLE)
+    assert default_lock_dir().name == "tuner-device-locks"
+
+
+def test_a_planted_link_is_not_followed(tmp_path) -> None:
+    target = tmp_path / "target"
+    target.write_text("")
+    (tmp_path / "locks").mkdir()
+    Path(tmp_path / "locks" / "d.lock").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        DeviceLock("d", lock_dir=tmp_path / "locks")
