@@ -1,6 +1,6 @@
 """Winner against torch eager on the demo's cases, side by side in one run, with geometric means.
 
-    python bench/cpu_winners.py                 run the demo's job now on .bench/ and print its ratios
+    python bench/cpu_winners.py                 run the demo's job now on .data/bench/ and print its ratios
     python bench/cpu_winners.py --job JOB       print those of a job that is done, on --data-dir or --url
     python bench/cpu_winners.py --json          the same as JSON
 
@@ -75,7 +75,7 @@ def main() -> int:
     """Run or read a job and print its ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--job", help="a finished job; default: run the demo's job now")
-    parser.add_argument("--data-dir", type=Path, default=Path(".bench"))
+    parser.add_argument("--data-dir", type=Path, default=Path(".data/bench"))
     parser.add_argument("--url", default=None)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

@@ -34,7 +34,7 @@ def test_the_small_demo_runs_twice_and_tells_the_same_story(tmp_path: Path) -> N
 
     second = demo(tmp_path / "demo")
     assert second.returncode == 0, second.stderr
-    assert "1 earlier job(s)" in second.stderr
+    assert "1 earlier job in" in second.stderr
     assert "measured anew" in second.stderr
     for words in ("softmax 8×33", "winner / torch_eager", "GET /v1/winners", "miss: "):
         assert words in second.stdout

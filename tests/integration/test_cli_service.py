@@ -117,6 +117,19 @@ def test_the_winner_is_reproduced_from_its_record(job: Any, service: PrivateServ
     assert facts["median"]["now"]
 
 
+def test_a_program_of_ones_own_is_tuned_and_reproduced(service: PrivateService, tmp_path: Path) -> None:
+    program = answer("kernels", "softmax", "--url", service.url)["program"]
+    program["name"] = "half_softmax"
+    program["body"][1]["tile"]["value"] = "exp((x - peak) / 2)"
+    path = tmp_path / "program.json"
+    path.write_text(json.dumps(program))
+    job = answer("tune", "--program", str(path), "--dims", "rows=3,cols=17", *SPACE, "--url", service.url)
+    winner = job["cases"][0]["winner"]
+    assert winner["checks"]["passed"]
+    assert winner["case"]["kernel"] == "half_softmax"
+    assert answer("reproduce", winner["id"], "--url", service.url)["reproduced"]
+
+
 def test_a_rejection_is_reproduced_too(job: Any, service: PrivateService) -> None:
     trials = answer("trials", job["id"], "--outcome", "rejected", "--limit", "1", "--url", service.url)
     result = answer("reproduce", trials["items"][0]["id"], "--url", service.url)
@@ -163,7 +176,7 @@ def test_ctrl_c_cancels_the_job_and_takes_the_private_service_along(tmp_path: Pa
     with subprocess.Popen([*TUNER, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
         seen = ""
-        while "candidates in 1 cases" not in seen:
+        while "candidates in 1 case on" not in seen:
             line = running.stderr.readline()
             assert line, seen
             seen += line

@@ -81,3 +81,8 @@ def detail_words(detail: Mapping[str, Any] | None) -> str:
         text = str(value).strip().replace("\n", " ")
         parts.append(f"{name}={text if len(text) <= 80 else text[:80] + '…'}")
     return ", ".join(parts)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 case``, ``12 cases``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

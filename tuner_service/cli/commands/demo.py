@@ -23,7 +23,7 @@ from tuner_service.cli.results import (
     shortfalls,
 )
 from tuner_service.cli.show import show_results
-from tuner_service.cli.words import candidate_words, case_words, seconds_words
+from tuner_service.cli.words import candidate_words, case_words, counted, seconds_words
 from tuner_service.client import ApiProblem, Client, Document
 
 DEMO_DATA_DIR = Path(".demo")
@@ -50,14 +50,14 @@ def demo(
         earlier = len(client.jobs(state="succeeded"))
         if earlier:
             say(
-                f"{earlier} earlier job(s) in {where}: every time below is measured anew; "
+                f"{counted(earlier, 'earlier job')} in {where}: every time below is measured anew; "
                 "only the machine code of equal sources is taken from the artifact store"
             )
         request = demo_request(small=small)
         job = client.submit(request)
         say(
             f"POST {client.url}/v1/jobs → {job['id']}: {job['progress']['enumerated']} candidates in "
-            f"{len(request['cases'])} cases; watch it at {client.url}/docs"
+            f"{counted(len(request['cases']), 'case')}; watch it at {client.url}/docs"
         )
         job = follow(client, job["id"], quiet=as_json)
         trials = list(client.trials(job["id"]))

@@ -29,6 +29,7 @@ from tuner_service.cli.output import print_json, print_line, say
 from tuner_service.cli.request import build_cases, build_request
 from tuner_service.cli.results import shortfalls
 from tuner_service.cli.show import show_results
+from tuner_service.cli.words import counted
 
 
 def tune(
@@ -74,7 +75,8 @@ def tune(
             else:
                 print_line(job["id"])
             return
-        say(f"{job['id']}: {job['progress']['enumerated']} candidates in {len(job['cases'])} cases on {device}")
+        found = f"{job['progress']['enumerated']} candidates in {counted(len(job['cases']), 'case')}"
+        say(f"{job['id']}: {found} on {job['device']['name']}")
         job = follow(client, job["id"], quiet=as_json)
         if as_json:
             print_json(job)
