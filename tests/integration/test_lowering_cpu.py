@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from search.lowering.builder import Builder
 from search.lowering.contract import Artifact, BuildRequest, BuildResult
 from search.measuring.checks import Tally, compare_output
-from search.measuring.oracle import compute_oracle, rows_first
+from search.measuring.oracle import OraclePass, compute_oracle, rows_first
 from search.planning.build import build_schedule
 from search.planning.schedule import Schedule
 from search.program.case import Case
@@ -128,10 +129,21 @@ def run(artifact: Artifact, case: Case, inputs: Mapping[str, np.ndarray]) -> dic
     return {t.name: buffers[t.name][1] for t in case.program.tensors if t.role == "output"}
 
 
+_ORACLES: dict[str, list[OraclePass]] = {}
+
+
+def oracle(case: Case) -> list[OraclePass]:
+    """The oracle of a case; every candidate of it is compared with the same arrays."""
+    key = json.dumps(case.document(), sort_keys=True)
+    if key not in _ORACLES:
+        _ORACLES[key] = compute_oracle(case)
+    return _ORACLES[key]
+
+
 def check(artifact: Artifact, case: Case, label: str) -> int:
     """Run on every input set of the product's correctness check, with its tolerance; elements checked."""
     checked = 0
-    for given in compute_oracle(case):
+    for given in oracle(case):
         outputs = run(artifact, case, given.given.inputs)
         tally = Tally()
         for name, expected in given.expected.items():
@@ -287,7 +299,7 @@ PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         {"cols": 23},
     ),
 }
-PROBES = ("one", "w16", "w32-main", "v2-p2-u4", "rb2", "whole-simd", "quarter-v2-p2-rb2", "stream-v2")
+PROBES = ("w16", "w32-main", "v2-p2-u4", "rb2", "whole-simd", "quarter-v2-p2-rb2", "stream-v2")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -116,16 +116,24 @@ class RowSteps:
             if geometry.lanes == 1:
                 self._mark(geometry.across_loop)
             with text.block(geometry.across_loop):
-                for half in halves(geometry.lanes):
-                    self._mark("lanes")
-                    with text.block(f"for l in T.serial({half}):"):
-                        first = f"{held}[{geometry.accumulator('0', 'l')}]"
-                        second = f"{held}[{geometry.accumulator('0', join('l', str(half)))}]"
-                        text.line(f"{first} = {self._combined(step, first, second)}")
+                self._lane_tree(step, held)
                 total = Value(text=f"{held}[{geometry.accumulator('0', '0')}]", dtype=step.dtype)
                 if step.seed is not None:
                     total = self.scope.combine(step.op, self.scope.render_as(step.seed, step.dtype), total)
                 self._assign(step.into, total.text)
+
+    def _lane_tree(self, step: Collective, held: str) -> None:
+        """Lanes in halves: L/2 pairs, then L/4, … down to lane 0."""
+        levels = len(halves(self.geometry.lanes))
+        if levels == 0:
+            return
+        half = str(self.geometry.lanes // 2) if levels == 1 else f"({self.geometry.lanes // 2} >> h)"
+        with self.text.block(f"for h in T.unroll({levels}, explicit=True):" if levels > 1 else None):
+            self._mark("lanes")
+            with self.text.block(f"for l in T.serial({half.strip('()')}):"):
+                first = f"{held}[{self.geometry.accumulator('0', 'l')}]"
+                second = f"{held}[{self.geometry.accumulator('0', join('l', half))}]"
+                self.text.line(f"{first} = {self._combined(step, first, second)}")
 
     def _block(self, partial: int) -> str:
         return self.geometry.accumulator(str(partial), "0").split(", ")[0]

@@ -71,18 +71,10 @@ def kernel(g_x: T.Tensor((d_rows, 769), F32), g_weight: T.Tensor((769,), F32), g
         v_x_1 = p_x_snapshot[0, 768]
         a_total_reducer[0, 0] = a_total_reducer[0, 0] + v_x_1
         # total_reducer: partials and lanes combine into total
-        simd()
-        for l in T.serial(8):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 8]
-        simd()
-        for l in T.serial(4):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 4]
-        simd()
-        for l in T.serial(2):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 2]
-        simd()
-        for l in T.serial(1):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 1]
+        for h in T.unroll(4, explicit=True):
+            simd()
+            for l in T.serial(8 >> h):
+                a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + (8 >> h)]
         s_total[0] = a_total_reducer[0, 0]
         # row scalar mean
         s_mean[0] = s_total[0] / f32(769.0)
@@ -105,18 +97,10 @@ def kernel(g_x: T.Tensor((d_rows, 769), F32), g_weight: T.Tensor((769,), F32), g
         p_centered[0, 768] = v_centered_0
         a_squares_reducer[0, 0] = a_squares_reducer[0, 0] + (v_centered_0 * v_centered_0)
         # squares_reducer: partials and lanes combine into squares
-        simd()
-        for l in T.serial(8):
-            a_squares_reducer[0, l] = a_squares_reducer[0, l] + a_squares_reducer[0, l + 8]
-        simd()
-        for l in T.serial(4):
-            a_squares_reducer[0, l] = a_squares_reducer[0, l] + a_squares_reducer[0, l + 4]
-        simd()
-        for l in T.serial(2):
-            a_squares_reducer[0, l] = a_squares_reducer[0, l] + a_squares_reducer[0, l + 2]
-        simd()
-        for l in T.serial(1):
-            a_squares_reducer[0, l] = a_squares_reducer[0, l] + a_squares_reducer[0, l + 1]
+        for h in T.unroll(4, explicit=True):
+            simd()
+            for l in T.serial(8 >> h):
+                a_squares_reducer[0, l] = a_squares_reducer[0, l] + a_squares_reducer[0, l + (8 >> h)]
         s_squares[0] = a_squares_reducer[0, 0]
         # row scalar rstd
         s_rstd[0] = f32(1.0) / sqrt((s_squares[0] / f32(769.0)) + f32(9.999999747378752e-06))

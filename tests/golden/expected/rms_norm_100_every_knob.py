@@ -79,12 +79,10 @@ def kernel(g_x: T.Tensor((d_rows, 100), F32), g_weight: T.Tensor((100,), F32), g
             for w in T.serial(16):
                 a_squares_reducer[r * 2, w] = a_squares_reducer[r * 2, w] + a_squares_reducer[r * 2 + 1, w]
             for s in T.serial(4):
-                simd()
-                for l in T.serial(2):
-                    a_squares_reducer[r * 2, s * 4 + l] = a_squares_reducer[r * 2, s * 4 + l] + a_squares_reducer[r * 2, s * 4 + l + 2]
-                simd()
-                for l in T.serial(1):
-                    a_squares_reducer[r * 2, s * 4 + l] = a_squares_reducer[r * 2, s * 4 + l] + a_squares_reducer[r * 2, s * 4 + l + 1]
+                for h in T.unroll(2, explicit=True):
+                    simd()
+                    for l in T.serial(2 >> h):
+                        a_squares_reducer[r * 2, s * 4 + l] = a_squares_reducer[r * 2, s * 4 + l] + a_squares_reducer[r * 2, s * 4 + l + (2 >> h)]
                 s_squares[r * 4 + s] = a_squares_reducer[r * 2, s * 4]
         # row scalar rstd
         for r in T.unroll(2, explicit=True):

@@ -66,18 +66,9 @@ def kernel(g_x: T.Tensor((d_rows, 4096), F32), g_weight: T.Tensor((4096,), F32),
                     a_squares_reducer[r, q] = a_squares_reducer[r, q] + (v_x_0 * v_x_0)
         # squares_reducer: partials and lanes combine into squares
         for r in T.unroll(2, explicit=True):
-            for l in T.serial(32):
-                a_squares_reducer[r, l] = a_squares_reducer[r, l] + a_squares_reducer[r, l + 32]
-            for l in T.serial(16):
-                a_squares_reducer[r, l] = a_squares_reducer[r, l] + a_squares_reducer[r, l + 16]
-            for l in T.serial(8):
-                a_squares_reducer[r, l] = a_squares_reducer[r, l] + a_squares_reducer[r, l + 8]
-            for l in T.serial(4):
-                a_squares_reducer[r, l] = a_squares_reducer[r, l] + a_squares_reducer[r, l + 4]
-            for l in T.serial(2):
-                a_squares_reducer[r, l] = a_squares_reducer[r, l] + a_squares_reducer[r, l + 2]
-            for l in T.serial(1):
-                a_squares_reducer[r, l] = a_squares_reducer[r, l] + a_squares_reducer[r, l + 1]
+            for h in T.unroll(6, explicit=True):
+                for l in T.serial(32 >> h):
+                    a_squares_reducer[r, l] = a_squares_reducer[r, l] + a_squares_reducer[r, l + (32 >> h)]
             s_squares[r] = a_squares_reducer[r, 0]
         # row scalar rstd
         for r in T.unroll(2, explicit=True):

@@ -55,16 +55,9 @@ def kernel(g_x: T.Tensor((d_rows, 65), F32), g_y: T.Tensor((d_rows, 65), F32)):
         v_x_0 = g_x[bx, e]
         a_peak_reducer[0, 0] = maximum(a_peak_reducer[0, 0], v_x_0)
         # peak_reducer: partials and lanes combine into peak
-        for l in T.serial(16):
-            a_peak_reducer[0, l] = maximum(a_peak_reducer[0, l], a_peak_reducer[0, l + 16])
-        for l in T.serial(8):
-            a_peak_reducer[0, l] = maximum(a_peak_reducer[0, l], a_peak_reducer[0, l + 8])
-        for l in T.serial(4):
-            a_peak_reducer[0, l] = maximum(a_peak_reducer[0, l], a_peak_reducer[0, l + 4])
-        for l in T.serial(2):
-            a_peak_reducer[0, l] = maximum(a_peak_reducer[0, l], a_peak_reducer[0, l + 2])
-        for l in T.serial(1):
-            a_peak_reducer[0, l] = maximum(a_peak_reducer[0, l], a_peak_reducer[0, l + 1])
+        for h in T.unroll(5, explicit=True):
+            for l in T.serial(16 >> h):
+                a_peak_reducer[0, l] = maximum(a_peak_reducer[0, l], a_peak_reducer[0, l + (16 >> h)])
         s_peak[0] = a_peak_reducer[0, 0]
         # total_reducer: every partial starts from the identity
         for w in T.serial(32):
@@ -83,16 +76,9 @@ def kernel(g_x: T.Tensor((d_rows, 65), F32), g_y: T.Tensor((d_rows, 65), F32)):
         g_y[bx, e] = v_e_0
         a_total_reducer[0, 0] = a_total_reducer[0, 0] + v_e_0
         # total_reducer: partials and lanes combine into total
-        for l in T.serial(16):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 16]
-        for l in T.serial(8):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 8]
-        for l in T.serial(4):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 4]
-        for l in T.serial(2):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 2]
-        for l in T.serial(1):
-            a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + 1]
+        for h in T.unroll(5, explicit=True):
+            for l in T.serial(16 >> h):
+                a_total_reducer[0, l] = a_total_reducer[0, l] + a_total_reducer[0, l + (16 >> h)]
         s_total[0] = a_total_reducer[0, 0]
         # row scalar inv
         s_inv[0] = f32(1.0) / s_total[0]
