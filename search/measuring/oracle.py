@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from search.program.reference import evaluate
 FLOAT32_ERRORS = 8.0
 CACHE_BYTES = 4 << 30
 """Oldest cases are dropped from a work directory above this."""
+_ROWS_ELEMENTS = 1 << 20
 Array = npt.NDArray[Any]
 
 
@@ -66,47 +67,52 @@ def rows_first(case: Case, tensor_name: str, array: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(array, axes.index(row), 0)).reshape(case.rows, -1)
 
 
-def compute_oracle(case: Case) -> list[OraclePass]:
-    """Evaluate every pass of a case in float64 and in plain float32."""
-    return [_evaluate_pass(case, given) for given in input_passes(case)]
+def compute_oracle(case: Case) -> Iterator[OraclePass]:
+    """Evaluate every pass of a case in float64 and in plain float32, one pass at a time."""
+    for given in input_passes(case):
+        yield _evaluate_pass(case, given)
 
 
 def load_oracle(case: Case, work_dir: Path) -> list[OraclePass]:
     """The oracle of a case, from the work directory when it is there, else computed and put there.
 
-    Arrays read back are memory-mapped: what is not in use costs no memory.
+    Arrays read back are memory-mapped: what is not in use costs no memory, and computing holds one pass at a time.
     """
     folder = work_dir / "oracle" / _digest(case)
     passes = _read(folder)
     if passes is None:
-        passes = compute_oracle(case)
-        with contextlib.suppress(OSError):  # a full disk costs time, not the measurement
-            _write(folder, passes)
+        with contextlib.suppress(OSError):  # a full disk costs time and memory, not the measurement
+            _write(folder, compute_oracle(case))
             _prune(folder.parent, keep=folder.name)
-    return passes
+            passes = _read(folder)
+    return list(compute_oracle(case)) if passes is None else passes
 
 
 def _evaluate_pass(case: Case, given: InputPass) -> OraclePass:
-    exact = evaluate(case, given.inputs, dtype=np.float64)
+    def rounded(outputs: Mapping[str, Array]) -> dict[str, Array]:
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinity: that is the rounding
+            return {
+                name: rows_first(case, name, array.astype(NUMPY_DTYPES[case.dtypes[name]]))
+                for name, array in outputs.items()
+            }
+
     digest = input_sha256(given.inputs)
-    plain = plain_evaluations(case, given.inputs, seed=int(digest[:16], 16))
-    expected = {}
-    for tensor in case.program.tensors:
-        if tensor.role == "output":
-            dtype = NUMPY_DTYPES[case.dtypes[tensor.name]]
-            with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinity: that is the rounding
-                values = rows_first(case, tensor.name, exact[tensor.name].astype(dtype))
-                float32 = [rows_first(case, tensor.name, one[tensor.name].astype(dtype)) for one in plain]
-            expected[tensor.name] = _bound(values, float32)
+    exact = rounded(evaluate(case, given.inputs, dtype=np.float64))
+    largest = {name: np.zeros(len(values)) for name, values in exact.items()}
+    fold: dict[str, Array] | None = None
+    for evaluation in plain_evaluations(case, given.inputs, seed=int(digest[:16], 16)):
+        plain = rounded(evaluation)
+        fold = fold or plain
+        for name, values in exact.items():
+            np.maximum(largest[name], _row_errors(values, plain[name]), out=largest[name])
+    assert fold is not None, "there is always the left fold"
+    expected = {name: _bound(values, fold[name], largest[name]) for name, values in exact.items()}
     return OraclePass(given=given, input_sha256=digest, expected=expected)
 
 
-def _bound(values: Array, float32: list[Array]) -> Expected:
-    largest = np.max([_row_errors(values, one) for one in float32], axis=0)
-    fold = float32[0]
-    with np.errstate(invalid="ignore"):
-        both_finite = np.isfinite(values) & np.isfinite(fold)
-    differing = np.flatnonzero(~(both_finite | (values == fold) | (np.isnan(values) & np.isnan(fold))))
+def _bound(values: Array, fold: Array, largest: npt.NDArray[np.float64]) -> Expected:
+    same = (np.isfinite(values) & np.isfinite(fold)) | (values == fold) | (np.isnan(values) & np.isnan(fold))
+    differing = np.flatnonzero(~same)
     return Expected(
         values=values,
         row_bound=np.maximum(FLOAT32_ERRORS * largest, float(np.finfo(values.dtype).tiny)),
@@ -115,11 +121,16 @@ def _bound(values: Array, float32: list[Array]) -> Expected:
     )
 
 
-def _row_errors(values: Array, float32: Array) -> npt.NDArray[np.float64]:
-    with np.errstate(invalid="ignore"):  # inf - inf: such elements are left out
-        error = np.abs(np.subtract(float32, values, dtype=np.float64))
-    error[~np.isfinite(error)] = 0.0
-    largest: npt.NDArray[np.float64] = error.max(axis=1, initial=0.0)
+def _row_errors(values: Array, plain: Array) -> npt.NDArray[np.float64]:
+    """Largest finite error of each row; some rows at a time, because float64 doubles them."""
+    largest = np.zeros(len(values))
+    step = max(1, _ROWS_ELEMENTS // values.shape[1])
+    for row in range(0, len(values), step):
+        rows = slice(row, row + step)
+        with np.errstate(invalid="ignore"):  # inf - inf: such elements are left out
+            error = np.abs(np.subtract(plain[rows], values[rows], dtype=np.float64))
+        error[~np.isfinite(error)] = 0.0
+        largest[rows] = error.max(axis=1)
     return largest
 
 
@@ -137,7 +148,7 @@ def _digest(case: Case) -> str:
 _FIELDS = ("values", "row_bound", "range_indices", "range_values")
 
 
-def _write(folder: Path, passes: list[OraclePass]) -> None:
+def _write(folder: Path, passes: Iterable[OraclePass]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
@@ -159,7 +170,9 @@ def _write(folder: Path, passes: list[OraclePass]) -> None:
                 }
             )
         (temporary / "passes.json").write_text(json.dumps(listed))
-        temporary.rename(folder)  # whole or not at all; loses against a folder that came first
+        shutil.rmtree(folder, ignore_errors=True)  # it could not be read
+        with contextlib.suppress(FileExistsError):
+            temporary.rename(folder)  # whole or not at all
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -7,7 +7,8 @@ left fold, and as left folds over shuffled columns; its largest error counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,26 +30,26 @@ _ELEMENTS_PER_PASS = 1 << 24
 """Large cases are evaluated in fewer orders: with long rows no order is exact by luck."""
 
 
-def plain_evaluations(case: Case, inputs: Values, *, seed: int) -> list[Values]:
-    """Every output of the case by several plain float32 evaluations, in the case's shapes.
+def plain_evaluations(case: Case, inputs: Values, *, seed: int) -> Iterator[Values]:
+    """Every output of the case by several plain float32 evaluations, in the case's shapes, one after the other.
 
     The first is the left fold in the order as written. Columns are shuffled only where that cannot change the meaning.
     """
     fold = replace(case, program=left_fold(desugar(case.program)))
-    results: list[Values] = [evaluate(fold, inputs, dtype=np.float32), evaluate(case, inputs, dtype=np.float32)]
+    yield evaluate(fold, inputs, dtype=np.float32)
+    yield evaluate(case, inputs, dtype=np.float32)
     if not may_shuffle(case.program):
-        return results
-    largest = max(int(np.prod(case.shape(tensor), dtype=np.int64)) for tensor in case.program.tensors)
+        return
+    largest = max(math.prod(case.shape(tensor)) for tensor in case.program.tensors)
     orders = min(MOST_ORDERS, max(FEWEST_ORDERS, _ELEMENTS_PER_PASS // largest))
     generator = np.random.Generator(np.random.PCG64(seed))
     columns = [axis for axis in case.program.axes if axis.kind == "column"]
-    for _ in range(orders - len(results)):
+    for _ in range(orders - 2):
         order = {axis.name: generator.permutation(case.extent(axis.name)) for axis in columns}
         shuffled = {name: _take(case, name, array, order) for name, array in inputs.items()}
         back = {name: np.argsort(places) for name, places in order.items()}
         outputs = evaluate(fold, shuffled, dtype=np.float32)
-        results.append({name: _take(case, name, array, back) for name, array in outputs.items()})
-    return results
+        yield {name: _take(case, name, array, back) for name, array in outputs.items()}
 
 
 def left_fold(program: Program) -> Program:

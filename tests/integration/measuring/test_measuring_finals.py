@@ -78,7 +78,7 @@ def test_all_finalists_may_fail(measurer, build, case) -> None:
 
 
 def test_a_child_broken_by_an_earlier_item_is_not_a_finalist_s_fault(measurer, build, case) -> None:
-    (earlier,) = measurer.search(case, [build("late", "alarm(1); softmax(x, y, rows); return 0;")])
+    (earlier,) = measurer.search(case, [build("late", "alarm(2); softmax(x, y, rows); return 0;")])
     assert earlier.rejection is None
     finals = measurer.finals(case, [build(name, "softmax(x, y, rows); usleep(60000); return 0;") for name in "ab"])
     assert finals.rejections == {}

@@ -268,8 +268,8 @@ def test_threads_left_running_are_charged(measurer, build, case) -> None:
 
 def test_a_late_crash_is_not_charged_to_the_next_item(measurer, build, case) -> None:
     """The first kernel sets an alarm that kills the process while a later, innocent one runs."""
-    late = build("late", "alarm(1); softmax(x, y, rows); return 0;")
-    slow = build("slow", "softmax(x, y, rows); usleep(100000); return 0;")
+    late = build("late", "alarm(2); softmax(x, y, rows); return 0;")
+    slow = build("slow", "softmax(x, y, rows); usleep(250000); return 0;")
     first, second, third = measurer.search(case, [late, slow, build("after")])
     assert second.rejection is None
     assert third.rejection is None
