@@ -23,7 +23,18 @@ from tuner_service.api import middleware, problems
 from tuner_service.api.context import Context, Runtime
 from tuner_service.api.openapi import base_document, live_document
 from tuner_service.api.query import known_parameters
-from tuner_service.api.routes import devices, jobs, kernels, plans, system, trials, winners
+from tuner_service.api.routes import (
+    aliases,
+    artifacts,
+    catalogs,
+    devices,
+    jobs,
+    kernels,
+    plans,
+    system,
+    trials,
+    winners,
+)
 from tuner_service.api.version import VERSION
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import upgrade
@@ -88,7 +99,7 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     )
     app.state.context = context
     app.state.start_error = None
-    for routes in (jobs, trials, plans, winners, kernels, devices, system):
+    for routes in (jobs, trials, plans, winners, catalogs, aliases, artifacts, kernels, devices, system):
         app.include_router(routes.router)
     app.include_router(docs.router)
     app.router.routes.append(docs.static_files())

@@ -8,6 +8,7 @@
     │   ├── DatabaseBusy         another process held the write lock longer than we wait
     │   └── DatabaseUnavailable  the file or server cannot be opened, read or written
     ├── NotFound                 no such job, trial, device, …
+    ├── Conflict                 what was asked for is not possible in the present state of things
     ├── IdempotencyMismatch      an Idempotency-Key came again with another body
     ├── DataDirInUse             another service works on this data directory
     └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
@@ -19,7 +20,9 @@ What a caller gave wrong is ``search.errors.InvalidInput``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 class ServiceError(Exception):
@@ -48,6 +51,14 @@ class NotFound(ServiceError):  # noqa: N818 - named for what happened, as the tr
     def __init__(self, kind: str, identifier: str) -> None:
         self.kind, self.identifier = kind, identifier
         super().__init__(f"no {kind} {identifier!r}")
+
+
+class Conflict(ServiceError):  # noqa: N818 - the conflict is the fact, as in an HTTP 409
+    """What was asked for is not possible in the present state of things; ``members`` are facts for the caller."""
+
+    def __init__(self, message: str, *, members: Mapping[str, Any] | None = None) -> None:
+        self.members = dict(members or {})
+        super().__init__(message)
 
 
 class IdempotencyMismatch(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

@@ -55,6 +55,16 @@ class ArtifactStore:
         self._write(path, data)
         return sha256, str(path)
 
+    def load_library(self, sha256: str) -> bytes | None:
+        """A library's bytes, verified; None when the store does not have it, whole."""
+        if len(sha256) != 64 or not set(sha256) <= _HEX:
+            return None
+        try:
+            data = self._path("libraries", sha256, "so").read_bytes()
+        except OSError:
+            return None
+        return data if hashlib.sha256(data).hexdigest() == sha256 else None
+
     def save_build(self, key: str, artifact: Artifact, facts: CodeFacts) -> None:
         """Remember what a source became under one toolchain."""
         self._write(

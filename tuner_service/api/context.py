@@ -48,6 +48,10 @@ class Runtime(Protocol):
         """A kernel's source from the artifact store; None when it is not there."""
         ...
 
+    def load_library(self, sha256: str) -> bytes | None:
+        """A compiled library from the artifact store, verified; None when it is not there, whole."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:

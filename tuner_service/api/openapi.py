@@ -12,10 +12,12 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from search.program.schema import PROGRAM_SCHEMA
+from tuner_service.api import schemas, schemas_catalogs
 from tuner_service.api.context import Context
 from tuner_service.api.documented import COMMON
 from tuner_service.api.kinds import KINDS
-from tuner_service.api.schemas import REFERENCED
+from tuner_service.db.queries import acceptances as acceptance_queries
+from tuner_service.db.queries import catalogs as catalog_queries
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.db.queries import trials as trial_queries
 from tuner_service.errors import DatabaseProblem
@@ -36,6 +38,7 @@ TAGS = [
     {"name": "trials", "description": "The trial history, every rejection included."},
     {"name": "plans", "description": "Dry runs: what a job would try, and what it would reject."},
     {"name": "winners", "description": "Exact lookup of winners."},
+    {"name": "catalogs", "description": "Freeze winners, accept them in a replay, promote them, serve them."},
     {"name": "kernels", "description": "Built-in kernels."},
     {"name": "devices", "description": "Attached devices."},
     {"name": "system", "description": "Health, readiness, and pages about problems."},
@@ -46,7 +49,10 @@ _SCHEMA_PREFIX = "#/components/schemas/{model}"
 def base_document(app: FastAPI, *, version: str) -> dict[str, Any]:
     """The document without live examples."""
     document = get_openapi(title="Tuner", version=version, description=_description(), routes=app.routes, tags=TAGS)
-    _, definitions = models_json_schema([(model, "validation") for model in REFERENCED], ref_template=_SCHEMA_PREFIX)
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in (*schemas.REFERENCED, *schemas_catalogs.REFERENCED)],
+        ref_template=_SCHEMA_PREFIX,
+    )
     components = document.setdefault("components", {}).setdefault("schemas", {})
     components.update(definitions["$defs"])
     components.update(_program_schemas())
@@ -110,6 +116,10 @@ def _live_examples(context: Context) -> dict[str, str]:
                     if trials:
                         found["trial_id"] = trials[0]["id"]
                         break
+            frozen = catalog_queries.list_catalogs(session, role="candidate", limit=1)["items"]
+            found |= {"digest": frozen[0]["digest"]} if frozen else {}
+            accepted = acceptance_queries.list_acceptances(session, limit=1)["items"]
+            found |= {"acceptance_id": accepted[0]["id"]} if accepted else {}
     except DatabaseProblem:
         pass  # the page about the API must open even when the database does not
     return found

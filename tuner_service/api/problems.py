@@ -17,7 +17,7 @@ from search.errors import InvalidInput
 from tuner_service.api import kinds
 from tuner_service.api.body import BodyTooLargeError
 from tuner_service.api.kinds import ProblemKind
-from tuner_service.errors import DatabaseProblem, IdempotencyMismatch, NotFound
+from tuner_service.errors import Conflict, DatabaseProblem, IdempotencyMismatch, NotFound
 from tuner_service.telemetry import request_id_variable
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -161,6 +161,7 @@ _TABLE: tuple[tuple[type[Exception], Callable[[Any], Answer]], ...] = (
     (RequestValidationError, _request_validation),
     (BodyTooLargeError, lambda error: Answer(kind=kinds.BODY_TOO_LARGE, detail=str(error))),
     (NotFound, lambda error: Answer(kind=kinds.NOT_FOUND, detail=str(error))),
+    (Conflict, lambda error: Answer(kind=kinds.CONFLICT, detail=str(error), members=error.members)),
     (IdempotencyMismatch, lambda error: Answer(kind=kinds.IDEMPOTENCY_CONFLICT, detail=str(error))),
     (DatabaseProblem, lambda error: Answer(kind=kinds.STORAGE_UNAVAILABLE, detail=str(error))),
     (HTTPException, _http_exception),

@@ -8,16 +8,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from catalogs.format import Entry, sha256_hex
-from catalogs.key import ANY_TOOLCHAIN, AnyToolchain, LookupKey
+from catalogs.format import Entry
+from catalogs.key import ANY_TOOLCHAIN, AnyToolchain
 from catalogs.lookup import Query
 from search.device.spec import DeviceSpec
 from search.errors import InvalidInput, Problem
-from search.measuring.protocol import PROTOCOLS
 from search.program.case import Case
-from search.program.digest import program_digest
 from search.program.resolve import resolve_case
-from search.stats.summary import median
+from search.selection import freeze
+from search.selection.freeze import lookup_key
 from tuner_service.api.query import parse_pairs
 
 ANY_WORD = "any"
@@ -55,55 +54,15 @@ def build_query(
     )
 
 
-def lookup_key(case: Case, *, device: str, toolchain: str) -> LookupKey:
-    """The key of a case on a device (identity digest) with a toolchain (fingerprint)."""
-    return LookupKey(
-        program_digest=program_digest(case.program, case.params),
-        dims=dict(case.dims),
-        dtypes=dict(case.dtypes),
-        device=device,
-        toolchain=toolchain,
-    )
-
-
 def entry_of(settled: Mapping[str, Any]) -> Entry:
     """The entry of a settled case (a row of ``db.queries.cases.settled_cases``)."""
-    case = _stored_case(json.dumps(settled["case"]))
-    device, trial = settled["device"], settled["winner"]
-    protocol, samples_seconds = _deciding_samples(settled)
-    return Entry(
-        key=lookup_key(case, device=device["identity_digest"], toolchain=device["toolchain_fingerprint"]),
-        kernel=case.kernel,
-        params=dict(case.params),
-        candidate=trial["candidate"],
-        plan=trial["plan"],
-        code=trial["code"],
-        protocol=PROTOCOLS[protocol].document(),
-        numerics=trial["code"].get("numerics", {}),
-        median_seconds=median(samples_seconds),
-        samples_sha256=sha256_hex(samples_seconds),
-        tie_set=tuple(settled["tie_set"]),
-        job_id=settled["job_id"],
-        trial_id=trial["id"],
-    )
+    return freeze.entry_of(_stored_case(json.dumps(settled["case"])), settled)
 
 
 @lru_cache(maxsize=4096)
 def _stored_case(text: str) -> Case:
     """A case of the ledger, from its JSON. Remembered: every lookup goes through all settled cases of a kernel."""
     return resolve_case(json.loads(text))
-
-
-def _deciding_samples(settled: Mapping[str, Any]) -> tuple[str, list[float]]:
-    """Protocol and samples (seconds) that chose the winner: of the last finals that it was in, else of the search."""
-    trial = settled["winner"]
-    for event in reversed(settled["events"]):
-        if event["event"] == "finals_measured":
-            taken = event["samples"]["samples_seconds"]
-            for trial_id in (trial["id"], trial["same_code_as"]):
-                if taken.get(trial_id):
-                    return event["samples"]["protocol"], list(taken[trial_id])
-    return settled["protocol"], list(trial["timing"]["device_batch"]["samples_seconds"])
 
 
 def _numbers(text: str, *, name: str) -> dict[str, int | float]:

@@ -78,7 +78,7 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
     if protocol not in SEARCH_PROTOCOLS:
         report.add("/protocol", protocol, "unknown protocol", list(SEARCH_PROTOCOLS))
     baselines = _baselines(body.get("baselines", ["torch_eager"]), report)
-    labels = _labels(body.get("labels", {}), limits, report)
+    labels = read_labels(body.get("labels", {}), limits, report)
     if device is not None:
         _widths(resolved, device, report)
     report.raise_if_any()
@@ -221,7 +221,8 @@ def _baselines(given: Any, report: Report) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _labels(given: Any, limits: Limits, report: Report) -> dict[str, str]:
+def read_labels(given: Any, limits: Limits, report: Report) -> dict[str, str]:
+    """The labels that a body gives; what is wrong with them is reported."""
     if not isinstance(given, Mapping):
         report.add("/labels", given, "labels are an object: name to text", "an object of texts")
         return {}

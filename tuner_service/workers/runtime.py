@@ -136,6 +136,10 @@ class Runtime:
         except InvalidInput:
             return None
 
+    def load_library(self, sha256: str) -> bytes | None:
+        """A compiled library from the artifact store, verified; None when it is not there, whole."""
+        return ArtifactStore(self.data_dir.artifacts).load_library(sha256)
+
     def overlap_watch(self) -> Callable[[], bool]:
         """A function that says whether compiling went on at any moment since it was last asked."""
         assert self._engine is not None

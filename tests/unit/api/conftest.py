@@ -32,6 +32,7 @@ class AttachedDevice:
         self.probed.set()
         self.woken: list[str] = []
         self.sources: dict[str, Source] = {}
+        self.libraries: dict[str, bytes] = {}
 
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
@@ -51,6 +52,9 @@ class AttachedDevice:
 
     def load_source(self, source_sha256: str) -> Source | None:
         return self.sources.get(source_sha256)
+
+    def load_library(self, sha256: str) -> bytes | None:
+        return self.libraries.get(sha256)
 
     def start(self) -> None:
         pass

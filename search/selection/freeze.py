@@ -1,0 +1,123 @@
+"""From a settled case to catalog entries: the winner and the reference with everything that explains and rebuilds them.
+
+Pure. A settled case comes as JSON documents, as the ledger keeps them: ``job_id``, ``device`` (DeviceSpec document),
+``protocol``, ``winner`` and ``reference`` (trial documents or None), ``tie_set``, ``reference_tie_set``, ``events``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from catalogs import Entry, KernelRow, LookupKey, sha256_hex
+from search.events import FreshBuilt, Revalidated, event_from_document
+from search.measuring.protocol import PROTOCOLS
+from search.program.case import Case
+from search.program.digest import program_digest
+from search.program.document import dump_program
+from search.program.dtypes import tensor_dtypes
+from search.stats.summary import median
+
+Role = Literal["candidate", "reference"]
+ROLES: tuple[Role, ...] = ("candidate", "reference")
+_TRIAL_OF: Mapping[Role, str] = {"candidate": "winner", "reference": "reference"}
+_TIES_OF: Mapping[Role, str] = {"candidate": "tie_set", "reference": "reference_tie_set"}
+
+
+def lookup_key(case: Case, *, device: str, toolchain: str) -> LookupKey:
+    """The key of a case on a device (identity digest) with a toolchain (fingerprint)."""
+    return LookupKey(
+        program_digest=program_digest(case.program, case.params),
+        dims=dict(case.dims),
+        dtypes=dict(case.dtypes),
+        device=device,
+        toolchain=toolchain,
+    )
+
+
+def kernel_row(case: Case) -> KernelRow:
+    """What a lookup must know of the case's kernel: program digest, dims in order, how dtypes and params complete."""
+    program = case.program
+    return KernelRow(
+        name=case.kernel,
+        params=dict(case.params),
+        program_digest=program_digest(program, case.params),
+        dtypes=tensor_dtypes(program, {}),
+        dims=tuple(program.dims),
+        like={tensor.name: tensor.like for tensor in program.tensors if tensor.like is not None},
+        param_defaults={param.name: param.default for param in program.params},
+        program=dump_program(program) if case.from_document else None,
+    )
+
+
+def entry_of(case: Case, settled: Mapping[str, Any], *, role: Role = "candidate") -> Entry:
+    """The entry of a settled case in a role; KeyError or TypeError when it has no such trial.
+
+    ``artifact`` is that of the fresh build, where there was one.
+    """
+    device, trial = settled["device"], settled[_TRIAL_OF[role]]
+    protocol, samples_seconds = _deciding_samples(settled, trial)
+    fresh = _fresh(settled).get(trial["id"])
+    artifact = fresh.artifact.document() if fresh is not None and fresh.artifact is not None else None
+    return Entry(
+        key=lookup_key(case, device=device["identity_digest"], toolchain=device["toolchain_fingerprint"]),
+        kernel=case.kernel,
+        params=dict(case.params),
+        candidate=trial["candidate"],
+        plan=trial["plan"],
+        code=trial["code"],
+        protocol=PROTOCOLS[protocol].document(),
+        numerics=trial["code"].get("numerics", {}),
+        median_seconds=median(samples_seconds),
+        samples_sha256=sha256_hex(samples_seconds),
+        tie_set=tuple(settled[_TIES_OF[role]]),
+        job_id=settled["job_id"],
+        trial_id=trial["id"],
+        artifact=artifact and {name: artifact[name] for name in ("library_sha256", "symbol", "arguments")},
+    )
+
+
+def why_left_out(settled: Mapping[str, Any]) -> str | None:
+    """Why a settled case cannot be frozen, or None.
+
+    It needs a winner, a reference and a measured default, and of winner and reference the record that a build alone,
+    in a new process, gave the same source, machine code and plan as the batch did, and passed every check again.
+    """
+    if settled["winner"] is None:
+        return f"it has no winner: {settled.get('error') or 'nothing in its space was measured'}"
+    if settled["reference"] is None:
+        return "it has no reference: its space holds no measured candidate that reloads its inputs"
+    default = settled["default"]
+    if default is None or default["outcome"] != "measured":
+        return "its default was not measured, so there is nothing to accept the winner against"
+    events = [event_from_document(event) for event in settled["events"] if event["event"] == "revalidated"]
+    validated = {event.trial: event for event in events if isinstance(event, Revalidated)}
+    for what in ("winner", "reference"):
+        record = validated.get(settled[what]["id"])
+        if record is None:
+            return f"its {what} was not built and checked again in a new process"
+        if not record.passed:
+            return f"its {what}, built again in a new process, {_difference(record)}"
+    return None
+
+
+def _difference(record: Revalidated) -> str:
+    same = {"source": record.same_source, "machine code": record.same_machine_code, "plan": record.same_plan}
+    differs = [name for name, equal in same.items() if not equal]
+    return f"differs in {', '.join(differs)}" if differs else "does not pass its checks"
+
+
+def _fresh(settled: Mapping[str, Any]) -> dict[str, FreshBuilt]:
+    found = [event_from_document(event) for event in settled["events"] if event["event"] == "fresh_built"]
+    return {event.trial: event for event in found if isinstance(event, FreshBuilt)}
+
+
+def _deciding_samples(settled: Mapping[str, Any], trial: Mapping[str, Any]) -> tuple[str, list[float]]:
+    """Protocol and samples (seconds) that chose the trial: of the last finals that it was in, else of the search."""
+    for event in reversed(settled["events"]):
+        if event["event"] == "finals_measured":
+            taken = event["samples"]["samples_seconds"]
+            for trial_id in (trial["id"], trial["same_code_as"]):
+                if taken.get(trial_id):
+                    return event["samples"]["protocol"], list(taken[trial_id])
+    return settled["protocol"], list(trial["timing"]["device_batch"]["samples_seconds"])
