@@ -115,7 +115,7 @@ class Builder:
         """The child's answers to one command. Raises _Ended (the child is gone then) and what :meth:`build` raises."""
         if self._child is None or not self._child.alive:
             self._stop()
-            self._child = self._starter.submit(_Child, self._cpus).result()
+            self._child = self._starter.submit(_Child, self._cpus, self.store_dir / "tilelang").result()
         child = self._child
         command = {
             "requests": [request.document() for request in batch],
@@ -167,7 +167,7 @@ class _Ended(Exception):  # noqa: N818 - an event of the conversation, handled n
 class _Child:
     """One lowering process and the lines to and from it."""
 
-    def __init__(self, cpus: Sequence[int]) -> None:
+    def __init__(self, cpus: Sequence[int], tilelang_cache: Path) -> None:
         passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         path = os.pathsep.join(filter(None, [_PACKAGE_ROOT, passed.get("PYTHONPATH")]))
         words = [str(os.getpid()), ",".join(str(cpu) for cpu in cpus)]
@@ -176,7 +176,8 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**passed, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            # TileLang wants a place to write to when it is imported, and a service may have no home.
+            env={**passed, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TILELANG_CACHE_DIR": str(tilelang_cache)},
             start_new_session=True,
         )
         self.busy = False

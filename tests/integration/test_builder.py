@@ -210,11 +210,16 @@ def test_a_missing_compiler_is_the_toolchain_s_fault(builder: Builder, monkeypat
         build(builder, request("a"))
 
 
+def test_a_service_without_a_home_can_build(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    assert build(builder, request("a"))["a"].artifact is not None
+
+
 def test_a_store_that_cannot_be_written_is_nobody_s_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     made = Builder(tmp_path / "file")
     try:
-        with pytest.raises(ChildFailed, match=r"NotADirectoryError|FileExistsError"):
+        with pytest.raises(ChildFailed, match="file"):
             build(made, request("a"))
     finally:
         made.close()
@@ -225,7 +230,7 @@ def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
         "import sys, time\n"
         "from search.lowering.builder import Builder, _Child\n"
         f"b = Builder({str(tmp_path)!r})\n"
-        "b._child = b._starter.submit(_Child, ()).result()\n"
+        "b._child = b._starter.submit(_Child, (), b.store_dir).result()\n"
         "print(b._child._process.pid, flush=True)\n"
         "time.sleep(300)\n"
     )

@@ -63,6 +63,7 @@ CANDIDATES = {
     "fused": candidate(32, words="cache", fusion="fused", materialize="recompute"),
     "v4": candidate(8, vector=4),
     "v2-p2-u4": candidate(16, vector=2, partials=2, unroll=4, simd="main", words="cache"),
+    "v16-half": candidate(8, lanes=4, vector=16, simd="main"),
     "p8": candidate(8, partials=8, materialize="recompute"),
     "p4-u3": candidate(4, partials=4, unroll=3),
     "rb2": candidate(16, row_block=2, simd="all"),
@@ -136,7 +137,7 @@ def oracle(case: Case) -> list[OraclePass]:
     """The oracle of a case; every candidate of it is compared with the same arrays."""
     key = json.dumps(case.document(), sort_keys=True)
     if key not in _ORACLES:
-        _ORACLES[key] = compute_oracle(case)
+        _ORACLES[key] = list(compute_oracle(case))
     return _ORACLES[key]
 
 

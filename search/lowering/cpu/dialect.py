@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from search.errors import ToolchainUnavailable
 from search.lowering.contract import Argument
 from search.lowering.cpu import names
 from search.lowering.cpu.emit import PASS_CONFIG, SYMBOL
@@ -28,6 +29,14 @@ class Kernel:
     def renamed(self, symbol: str) -> str:
         """The function under another name, for a batch."""
         return self.c_text.replace(f"int32_t {SYMBOL}(", f"int32_t {symbol}(", 1)
+
+
+def load() -> None:
+    """Import TileLang: seconds, once per process. Raises ToolchainUnavailable when that fails, whatever it raises."""
+    try:
+        import tilelang.engine  # noqa: F401
+    except Exception as error:
+        raise ToolchainUnavailable(f"TileLang cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def lower_text(tilelang_text: str) -> Kernel:

@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from search.errors import InvalidInput, ToolchainUnavailable
+from search.errors import InvalidInput
 from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Emitted, Source
 from search.lowering.cpu.compile import Library, Member, compile_members
-from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel, lower_text
+from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel, load, lower_text
 from search.lowering.cpu.emit import emit
 from search.lowering.cpu.expressions import UnsupportedError
 from search.lowering.cpu.facts import FunctionFacts
@@ -69,7 +69,10 @@ class CpuLowering:
         progress: Callable[[], None] = lambda: None,
     ) -> Iterator[BuildResult]:
         """Results as they get ready, in any order; see :meth:`Lowering.build`. Raises ToolchainUnavailable, OSError."""
-        build = _Build(ArtifactStore(store), fresh=fresh, timeout_seconds=compile_timeout_seconds, progress=progress)
+        kept = ArtifactStore(store)
+        kept.folder.mkdir(parents=True, exist_ok=True)
+        load()
+        build = _Build(kept, fresh=fresh, timeout_seconds=compile_timeout_seconds, progress=progress)
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile") as compiling:
             running: list[Future[list[BuildResult]]] = []
             waiting: list[_Lowered] = []
@@ -117,8 +120,6 @@ class _Build:
             return _rejected(request, "unsupported", {"message": str(error)})
         try:
             kernel = lower_text(text)
-        except ImportError as error:
-            raise ToolchainUnavailable(f"TileLang cannot be imported: {error}") from error
         except Exception as error:  # whatever TileLang raises is this candidate's, and only this candidate's
             return _rejected(request, "tilelang_error", {"type": type(error).__name__, "message": str(error)[-2000:]})
         source = self._source(text, kernel)

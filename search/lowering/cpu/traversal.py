@@ -26,6 +26,8 @@ from search.planning.schedule import (
     ReducerState,
 )
 
+LONGEST_EXPLICIT_UNROLL = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -66,9 +68,8 @@ class Traversal:
         passes, left = divmod(self.loop.extent, chunk)
         rounds, rest = divmod(passes, self.partials)
         if rounds:
-            if self.geometry.unroll > 1 and rounds > 1:
-                self.scope.used.add("unroll")
-                self.text.line(f"unroll({self.geometry.unroll})")
+            if rounds > 1:
+                self._unroll(self.geometry.unroll)
             with self.text.block(f"for p in T.serial({rounds}):"):
                 self._passes("p", self.partials)
         if rest:
@@ -117,13 +118,17 @@ class Traversal:
         scalar = "v" if scalars > 1 else "0"
         offset = join(product(lane, self.geometry.vector), scalar)
         place = Place(pass_=pass_, partial=partial, offset=offset, lane=lane, main=main)
+        # TileLang writes an explicit unroll out, and is slow on long texts; the C compiler does long ones.
+        explicit = scalars <= LONGEST_EXPLICIT_UNROLL
+        scalar_loop = f"for v in T.unroll({scalars}, explicit=True):" if explicit else f"for v in T.serial({scalars}):"
         self._nest(
             f"for l in T.serial({lanes}):" if lanes > 1 else None,
-            f"for v in T.unroll({scalars}, explicit=True):" if scalars > 1 else None,
+            scalar_loop if scalars > 1 else None,
             place,
+            unroll_scalars=0 if explicit else scalars,
         )
 
-    def _nest(self, lane_loop: str | None, scalar_loop: str | None, place: Place) -> None:
+    def _nest(self, lane_loop: str | None, scalar_loop: str | None, place: Place, *, unroll_scalars: int = 0) -> None:
         """Row loops, guard, lane loops, then the ops. The guard stands outside the lanes whenever that is possible."""
         geometry, text = self.geometry, self.text
         guard = geometry.live(self.rows) if self.stores else None
@@ -136,10 +141,17 @@ class Traversal:
             with text.block(geometry.across_loop), text.block(guard if outside else None):
                 if lane_loop is not None:
                     self._mark(place)
-                with text.block(lane_loop), text.block(scalar_loop):
-                    self._ops(place, None if outside else guard, streamed=bool(streams))
+                with text.block(lane_loop):
+                    self._unroll(unroll_scalars)
+                    with text.block(scalar_loop):
+                        self._ops(place, None if outside else guard, streamed=bool(streams))
                 for op in streams:
                     self._stream(op, place)
+
+    def _unroll(self, factor: int) -> None:
+        if factor > 1:
+            self.scope.used.add("unroll")
+            self.text.line(f"unroll({factor})")
 
     def _mark(self, place: Place) -> None:
         if self.geometry.simd_main if place.main else self.geometry.simd_rest:
