@@ -140,6 +140,7 @@ def _acceptance(document: Mapping[str, Any], book: Book) -> None:
     check_inputs(records, cases, book)
     check_order(records, cases, rounds, book, complete=len(cases) == len(document["cases"]))
     check_clocks(records, book)
+    book.subject += f", verdict {shown(document['results'].get('verdict'))}"
     check_results(document["results"], cases, records, rounds, book, cases_stated=len(document["cases"]))
 
 

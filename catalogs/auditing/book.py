@@ -62,13 +62,13 @@ class Report:
         if self.ok:
             yield f"{self.subject}: nothing found"
         else:
-            yield f"{self.subject}: REFUSED, {_counted(self.findings_total, 'finding')}"
+            yield f"{self.subject}: REFUSED, {self.findings_total:,} found"
         for finding in self.findings:
             yield f"  {finding}"
         if self.findings_total > len(self.findings):
             yield f"  … and {self.findings_total - len(self.findings)} more"
         if self.checked:
-            yield "checked: " + ", ".join(f"{count:,} {what}" for what, count in self.checked.items())
+            yield "checked: " + ", ".join(f"{what} {count:,}" for what, count in self.checked.items())
         yield CHECKS_RECORDED_CORRECTNESS
 
 
@@ -126,7 +126,3 @@ def shown(value: Any) -> str:
     """A value for a message, shortened."""
     text = repr(value)
     return text if len(text) <= 80 else text[:79] + "…"
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

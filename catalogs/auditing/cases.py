@@ -38,6 +38,11 @@ class AuditedCase:
         """The arm whose records count for this arm."""
         return self.arms[arm].get("same_code_as") or arm
 
+    @property
+    def codes_are_sound(self) -> bool:
+        """Whether every arm that names another names one that is measured."""
+        return all(self.stand_in(name) in self.measured for name in ARMS if self.arms[name] is not None)
+
     def same_code(self, arm: str) -> bool:
         """Whether an arm's machine code is the candidate's."""
         return arm != "T" and bool(self.arms[arm]["artifact_sha256"] == self.arms["C"]["artifact_sha256"])

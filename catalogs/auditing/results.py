@@ -38,7 +38,8 @@ def check_results(
         for field in ("kernel", "params", "dims", "dtypes", "key_digest"):
             if field in result:
                 book.equal(f"{where} ({case.name})", field, result[field], case.document[field], "the case's")
-        if all((number, position, arm) in values for number in range(rounds) for arm in case.measured):
+        complete = all((number, position, arm) in values for number in range(rounds) for arm in case.measured)
+        if complete and case.codes_are_sound:
             states.append(_check_case(f"{where} ({case.name})", result, case, values, rounds, book))
     reasons = document["reasons"]
     if len(states) == cases_stated:
