@@ -1,0 +1,37 @@
+"""From a catalog hit to a callable: checked against what was frozen, compiled at most once, called without overhead.
+
+Imports neither torch nor numpy nor a compiler; each is brought in by what is given, or needed.
+"""
+
+from __future__ import annotations
+
+from search.jit.build import build, build_all
+from search.jit.errors import (
+    FrozenMismatch,
+    JitError,
+    KernelFailed,
+    LoadFailed,
+    MachineCodeChanged,
+    NotBuilt,
+    NotCompiled,
+    OtherDevice,
+    ProgramChanged,
+    SourceChanged,
+)
+from search.jit.kernel import Kernel
+
+__all__ = [
+    "FrozenMismatch",
+    "JitError",
+    "Kernel",
+    "KernelFailed",
+    "LoadFailed",
+    "MachineCodeChanged",
+    "NotBuilt",
+    "NotCompiled",
+    "OtherDevice",
+    "ProgramChanged",
+    "SourceChanged",
+    "build",
+    "build_all",
+]

@@ -1,0 +1,129 @@
+"""From a frozen entry to what is to be built, after everything that can be compared without building was compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from catalogs import Entry, KernelRow, this_device
+from search.errors import InvalidInput, Problem
+from search.jit.errors import MachineCodeChanged, OtherDevice, ProgramChanged, SourceChanged
+from search.lowering.contract import Argument, Artifact
+from search.program.case import Case
+from search.program.digest import program_digest
+from search.program.library import kernels
+from search.program.limits import Limits
+from search.program.resolve import resolve_case
+from search.space.candidate import Candidate
+
+_ACCEPTED = Limits(dim_extent=2**31 - 1, tensor_bytes=2**63)
+"""Whoever measured it has decided that it is not too big."""
+
+
+class KernelTable(Protocol):
+    """A catalog, as far as its kernels table goes (``catalogs.Catalog``, a snapshot)."""
+
+    @property
+    def kernels(self) -> tuple[KernelRow, ...]:
+        """The rows."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """An entry of this machine whose program is known."""
+
+    entry: Entry
+    case: Case
+    candidate: Candidate
+    source_sha256: str
+    artifact_sha256: str
+
+    @property
+    def subject(self) -> str:
+        """For messages: which entry."""
+        dims = ", ".join(f"{name}={extent}" for name, extent in self.entry.key.dims.items())
+        return f"{self.entry.kernel} ({dims}), trial {self.entry.trial_id}"
+
+    def library(self) -> Artifact | None:
+        """The compiled library that the entry names, its path still to be found; None when it names none."""
+        named = self.entry.artifact
+        if named is None:
+            return None
+        try:
+            arguments = tuple(Argument(**argument) for argument in named["arguments"])
+        except TypeError as error:
+            raise _unreadable("/artifact/arguments", named["arguments"], error) from None
+        return Artifact(
+            source_sha256=self.source_sha256,
+            artifact_sha256=self.artifact_sha256,
+            library_path="",
+            library_sha256=named["library_sha256"],
+            symbol=named["symbol"],
+            arguments=arguments,
+        )
+
+    def compare(self, built: Artifact, *, allow_other_machine_code: bool) -> None:
+        """SourceChanged or MachineCodeChanged when what was built is not what was frozen."""
+        if built.source_sha256 != self.source_sha256:
+            raise SourceChanged(subject=self.subject, frozen=self.source_sha256, found=built.source_sha256)
+        if built.artifact_sha256 != self.artifact_sha256 and not allow_other_machine_code:
+            raise MachineCodeChanged(subject=self.subject, frozen=self.artifact_sha256, found=built.artifact_sha256)
+
+
+def thaw(entry: Entry, *, program: Mapping[str, Any] | None, table: KernelTable | None) -> Frozen:
+    """The entry, checked against this machine and this version's programs.
+
+    The program is the built-in kernel's, or ``program``, or that of the catalog's kernels table. Raises OtherDevice,
+    ProgramChanged, or InvalidInput when the program is not known or the entry cannot be read.
+    """
+    here = this_device().digest
+    if entry.key.device != here:
+        raise OtherDevice(subject=f"{entry.kernel}, trial {entry.trial_id}", frozen=entry.key.device, found=here)
+    document = {"params": dict(entry.params), "dims": dict(entry.key.dims), "dtypes": dict(entry.key.dtypes)}
+    found = _program(entry, program, table)
+    case = resolve_case(
+        {**document, **({"kernel": entry.kernel} if found is None else {"program": found})}, limits=_ACCEPTED
+    )
+    digest = program_digest(case.program, case.params)
+    if digest != entry.key.program_digest:
+        raise ProgramChanged(
+            subject=f"{entry.kernel}, trial {entry.trial_id}", frozen=entry.key.program_digest, found=digest
+        )
+    try:
+        candidate = Candidate.from_document(entry.candidate)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise _unreadable("/candidate", dict(entry.candidate), error) from None
+    if candidate.target != "cpu":
+        message = "a winner for another target than this CPU"
+        raise InvalidInput(
+            [Problem(field="/candidate/mapping", value=candidate.target, message=message, allowed="cpu")]
+        )
+    hashes = {name: entry.code.get(name) for name in ("source_sha256", "artifact_sha256")}
+    for name, value in hashes.items():
+        if not isinstance(value, str):
+            message = "the entry does not say what its code is, so nothing can be compared with it"
+            raise InvalidInput([Problem(field=f"/code/{name}", value=value, message=message, allowed="a sha256")])
+    return Frozen(entry=entry, case=case, candidate=candidate, **hashes)  # type: ignore[arg-type] # both are texts
+
+
+def _program(entry: Entry, program: Mapping[str, Any] | None, table: KernelTable | None) -> Mapping[str, Any] | None:
+    """The entry's program document; None for a built-in kernel."""
+    if program is not None:
+        return program
+    if entry.kernel in kernels():
+        return None
+    for row in table.kernels if table is not None else ():
+        if row.program_digest == entry.key.program_digest and row.program is not None:
+            return row.program
+    kept = entry.extra.get("program")
+    if isinstance(kept, Mapping):
+        return kept
+    message = "not a built-in kernel, and its program is not at hand: give catalog=, or program="
+    raise InvalidInput([Problem(field="/kernel", value=entry.kernel, message=message, allowed=list(kernels()))])
+
+
+def _unreadable(field: str, value: Any, error: Exception) -> InvalidInput:
+    message = f"not of this version's form ({error})"
+    return InvalidInput([Problem(field=field, value=value, message=message, allowed=None)])
