@@ -24,6 +24,7 @@ from tuner_service.api.context import Context, Runtime
 from tuner_service.api.openapi import base_document, live_document
 from tuner_service.api.query import known_parameters
 from tuner_service.api.routes import (
+    acceptances,
     aliases,
     artifacts,
     catalogs,
@@ -99,7 +100,7 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     )
     app.state.context = context
     app.state.start_error = None
-    for routes in (jobs, trials, plans, winners, catalogs, aliases, artifacts, kernels, devices, system):
+    for routes in (jobs, trials, plans, winners, catalogs, acceptances, aliases, artifacts, kernels, devices, system):
         app.include_router(routes.router)
     app.include_router(docs.router)
     app.router.routes.append(docs.static_files())

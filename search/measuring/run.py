@@ -122,6 +122,18 @@ class Measurer:
         for item in items:
             yield self._one(case, item, protocol="search", phases=(), check=True, cancelled=cancelled)
 
+    def replay(
+        self,
+        case: Case,
+        item: MeasureItem,
+        *,
+        phases: Sequence[Phase] = ("device_batch", "e2e_batch"),
+        cancelled: Asked = _never,
+        protocol: str = "acceptance",
+    ) -> MeasureResult:
+        """Check one item on the three input sets, then sample these phases: one arm of an acceptance."""
+        return self._one(case, item, protocol=protocol, phases=phases, check=True, cancelled=cancelled)
+
     def retime(
         self, case: Case, item: MeasureItem, *, cancelled: Asked = _never, protocol: str = "search"
     ) -> PhaseTiming | Rejected:

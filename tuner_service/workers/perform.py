@@ -85,7 +85,7 @@ class Worker:
         if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
         message = f"{type(error).__name__}: {error}"
-        if reason := _fatal(error):
+        if reason := fatal(error):
             self._fail(task.job_id, reason)
         else:
             release(self._database, self._ledger, task.key, fault=message)
@@ -112,7 +112,7 @@ class Worker:
         self._cancel_tasks(job_id)
 
 
-def _fatal(error: BaseException) -> str | None:
+def fatal(error: BaseException) -> str | None:
     """Why a job cannot go on after this error; None when trying again makes sense."""
     if isinstance(error, ToolchainUnavailable):
         return f"the toolchain does not work any more: {error}"

@@ -16,15 +16,20 @@ from search.events import Built, Event
 from search.lowering.contract import Source
 from search.lowering.store import ArtifactStore
 from tuner_service.db.engine import Database
+from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.db.queries import devices as device_queries
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.engine.local import LocalEngine
 from tuner_service.errors import DatabaseProblem, NotFound
+from tuner_service.jobs.acceptance import is_acceptance
+from tuner_service.jobs.acceptance_advance import AcceptanceAdvancer
+from tuner_service.jobs.acceptance_ledger import end_acceptance
 from tuner_service.jobs.advance import Advancer
 from tuner_service.jobs.cancel import cancel
 from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.recover import recover
+from tuner_service.workers.acceptance import AcceptanceWorker, ReplayTools
 from tuner_service.workers.datadir import DataDir
 from tuner_service.workers.perform import Tools, Worker
 
@@ -107,9 +112,16 @@ class Runtime:
             self._woken.notify_all()
 
     def cancel(self, job_id: str) -> None:
-        """Stop a job: ledger first, then queued work, then running children. NotFound, DatabaseProblem."""
+        """Stop a job or an acceptance: ledger first, then queued work, then running children.
+
+        NotFound, DatabaseProblem.
+        """
         engine = self._engine
-        if engine is not None:
+        if is_acceptance(job_id):
+            end_acceptance(self.database, job_id, "cancelled")
+            if engine is not None:
+                engine.cancel(job_id)
+        elif engine is not None:
             cancel(self.database, engine, job_id)
         else:
             end_job(self.database, job_id, "cancelled")
@@ -158,10 +170,11 @@ class Runtime:
             cancel_tasks=lambda job_id: engine.cancel(job_id),
             toolchain_broke=self._probe_again.set,
         )
+        replays = AcceptanceWorker(database=self.database, tools=self._tools)
         engine = LocalEngine(
-            handler=worker.handle,
+            handler=lambda task, cancelled: (replays if is_acceptance(task.job_id) else worker).handle(task, cancelled),
             after=self.wake,
-            on_failure=worker.on_failure,
+            on_failure=lambda task, error: (replays if is_acceptance(task.job_id) else worker).on_failure(task, error),
             compile_slots=self.compile_slots,
             devices=list(self._devices),
         )
@@ -173,12 +186,14 @@ class Runtime:
             devices=lambda: self._devices,
             compile_slots=self.compile_slots,
         )
+        acceptances = AcceptanceAdvancer(database=self.database, engine=engine, devices=lambda: self._devices)
         self._patiently(lambda: self._wanted.update(recover(self.database)))
+        self._want_active()
         engine.start()
         self._probed.set()
-        self._loop(advancer)
+        self._loop(lambda name: (acceptances if is_acceptance(name) else advancer).advance(name))
 
-    def _loop(self, advancer: Advancer) -> None:
+    def _loop(self, advance: Callable[[str], None]) -> None:
         looked = probed = busy = time.monotonic()
         while not self._stopping.is_set():
             with self._woken:
@@ -186,7 +201,7 @@ class Runtime:
                 wanted, self._wanted = sorted(self._wanted), set()
             for job_id in wanted:
                 if not self._stopping.is_set():
-                    self._advance(advancer, job_id)
+                    self._advance(advance, job_id)
                 busy = time.monotonic()
             if time.monotonic() - looked >= self._period_seconds:
                 looked = time.monotonic()
@@ -202,16 +217,16 @@ class Runtime:
         """No lost notice may stall a job: every unfinished one is looked at once in a while."""
         try:
             with self.database.read() as session:
-                active = job_queries.active_job_ids(session)
+                active = [*job_queries.active_job_ids(session), *acceptance_queries.active_acceptance_ids(session)]
         except DatabaseProblem as error:
             log.warning("jobs cannot be listed: %s", error)
             return
         with self._woken:
             self._wanted.update(active)
 
-    def _advance(self, advancer: Advancer, job_id: str) -> None:
+    def _advance(self, advance: Callable[[str], None], job_id: str) -> None:
         try:
-            advancer.advance(job_id)
+            advance(job_id)
         except NotFound:
             return
         except DatabaseProblem as error:
@@ -230,7 +245,8 @@ class Runtime:
 
     def _give_up(self, job_id: str, reason: str) -> None:
         try:
-            end_job(self.database, job_id, "failed", error=reason)
+            end = end_acceptance if is_acceptance(job_id) else end_job
+            end(self.database, job_id, "failed", error=reason)
         except DatabaseProblem as error:
             log.warning("the failure of job %s could not be recorded yet: %s", job_id, error)
         if self._engine is not None:
@@ -281,7 +297,7 @@ class Runtime:
                 self._stopping.wait(self._period_seconds)
 
 
-class RuntimeTools(Tools, Protocol):
+class RuntimeTools(Tools, ReplayTools, Protocol):
     """Tools that hold children."""
 
     def rest(self) -> None:

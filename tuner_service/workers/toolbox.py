@@ -14,6 +14,8 @@ from search.lowering.builder import Builder
 from search.measuring.run import Measurer
 from search.perform import Tools, perform
 from search.program.case import Case
+from search.replay.perform import ReplayTools, perform_replay
+from search.replay.records import ReplayRecord, ReplayState, ReplayStep
 from search.steps import FreshBuild, Step, queue_of
 from tuner_service.errors import DeviceVanished
 
@@ -52,6 +54,22 @@ class Toolbox:
                 yield from perform(step, state, case, self._tools(builder, None, cancelled))
         else:
             yield from perform(step, state, case, self._tools(None, self._measurer(device), cancelled))
+
+    def replay(
+        self, step: ReplayStep, state: ReplayState, *, device_id: str, cancelled: Callable[[], bool]
+    ) -> Iterator[ReplayRecord]:
+        """Records of a step of an acceptance, with builders and a measurer of its own. As :meth:`perform` raises."""
+        device = self._devices.get(device_id)
+        if device is None:
+            raise DeviceVanished(f"device {device_id} is not attached any more")
+        tools = ReplayTools(
+            builder=lambda cpus: Builder(self._artifacts, cpus=cpus, target=device.target),
+            build_cpus=tuple(sorted({*device.compile_cpus, *device.measure_cpus})),
+            measurer=lambda: Measurer(device, self._work / "measuring", child_timeout_seconds=self._timeout_seconds),
+            cancelled=cancelled,
+            compile_timeout_seconds=self._timeout_seconds,
+        )
+        yield from perform_replay(step, state, tools)
 
     def rest(self) -> None:
         """Ends the children of builders and measurers that do nothing now."""

@@ -1,0 +1,179 @@
+"""Asking for an acceptance: everything that the replay compares is decided now, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from catalogs import Catalog, Entry
+from search.device.spec import DeviceSpec
+from search.program.report import Report, child
+from search.replay.records import replay_document
+from search.selection.freeze import lookup_key
+from search.selection.replay import DEFAULT_ROUNDS, Arm, Replay, ReplayCase, arms_of, check_rounds
+from tuner_service.db.clock import new_id, now
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import acceptances, catalogs
+from tuner_service.errors import Conflict
+from tuner_service.jobs.opening import case_of
+from tuner_service.jobs.promote import DEFAULT_ALIAS, check_alias, incumbent_of
+
+KEYS = ("rounds", "alias")
+PREFIX = "acc"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptRequest:
+    """How a catalog is replayed. What ``alias`` names at this moment takes part as the incumbent."""
+
+    rounds: int = DEFAULT_ROUNDS
+    alias: str = DEFAULT_ALIAS
+
+
+def is_acceptance(identifier: str) -> bool:
+    """Whether an id is that of an acceptance: engine and runtime know both kinds of work by one word."""
+    return identifier.startswith(f"{PREFIX}_")
+
+
+def read_accept_request(body: Any) -> AcceptRequest:
+    """The request that a JSON body describes. InvalidInput with every fault."""
+    report = Report()
+    if not isinstance(body, Mapping):
+        report.add("", body, "a request is a JSON object", list(KEYS))
+        report.raise_if_any()
+    for key in [key for key in body if key not in KEYS][:8]:
+        report.add(child("", str(key)), body[key], "unknown key", list(KEYS))
+    report.raise_if_any()
+    return AcceptRequest(
+        rounds=check_rounds(body.get("rounds", DEFAULT_ROUNDS)),
+        alias=check_alias(body.get("alias", DEFAULT_ALIAS), pointer="/alias"),
+    )
+
+
+def accept(database: Database, digest: str, request: AcceptRequest, *, devices: Mapping[str, DeviceSpec]) -> str:
+    """Id of a new, queued acceptance of a candidate catalog.
+
+    NotFound for an unknown digest. Conflict for a reference catalog, and when no usable attached device has the
+    identity that the catalog is for. On another toolchain than the catalog's it becomes a canary replay, which
+    reports what differs and accepts nothing.
+    """
+    with database.write() as session:
+        row = catalogs.catalog_row(session, digest)
+        if row["role"] != "candidate":
+            raise Conflict(f"{digest} is a {row['role']} catalog; accept the candidate {row['other']}")
+        device = _device(row["device"], devices)
+        incumbent = incumbent_of(session, request.alias, device=row["device"], toolchain=row["toolchain"])
+        bodies = catalogs.bodies(session, [digest, row["other"], *([incumbent] if incumbent else [])])
+        stored = {name: Catalog.from_bytes(body.encode(), digest=name) for name, body in bodies.items()}
+        replay = Replay(
+            rounds=request.rounds,
+            cases=_cases(session, stored[digest], stored[row["other"]], stored.get(incumbent or "")),
+        )
+        acceptance_id = new_id(PREFIX)
+        acceptances.insert_acceptance(
+            session,
+            {
+                "id": acceptance_id,
+                "state": "queued",
+                "catalog": digest,
+                "reference": row["other"],
+                "incumbent": incumbent,
+                "alias": request.alias,
+                "rounds": request.rounds,
+                "device_id": device.id,
+                "device": device.document(),
+                "replay": replay_document(replay),
+                "attempt": 0,
+                "failures": 0,
+                "created_at": now(),
+            },
+        )
+    return acceptance_id
+
+
+def uncovered(candidate: Catalog, incumbent: Catalog | None) -> tuple[str, ...]:
+    """Keys that the incumbent has and the candidate lacks, in words."""
+    mine = {entry.key.digest for entry in candidate.entries}
+    return tuple(
+        f"{entry.kernel} {dict(entry.key.dims)}"
+        for entry in (incumbent.entries if incumbent else ())
+        if entry.key.digest not in mine
+    )
+
+
+def _device(identity_digest: str, devices: Mapping[str, DeviceSpec]) -> DeviceSpec:
+    fitting = [device for device in devices.values() if device.identity_digest == identity_digest]
+    for device in fitting:
+        if device.available:
+            return device
+    if fitting:
+        raise Conflict(f"device {fitting[0].id} cannot be used: {fitting[0].reason}")
+    attached = {device.id: device.identity_digest for device in devices.values()}
+    raise Conflict(
+        f"the catalog is for a device with the identity {identity_digest}, and none such is attached",
+        members={"attached": attached},
+    )
+
+
+def _cases(
+    session: Session, candidate: Catalog, reference: Catalog, incumbent: Catalog | None
+) -> tuple[ReplayCase, ...]:
+    references, incumbents = _by_key(reference), _by_key(incumbent) if incumbent is not None else {}
+    settled = _settled_by_key(session, candidate)
+    cases = []
+    for index, entry in enumerate(candidate.entries):
+        key = entry.key.digest
+        row = settled[(entry.job_id, key)]
+        cases.append(
+            ReplayCase(
+                index=index,
+                case=row["case"],
+                key_digest=key,
+                arms=arms_of(
+                    reference=_entry_arm(references[key]),
+                    candidate=_entry_arm(entry),
+                    default=_trial_arm(row["default"]),
+                    incumbent=_entry_arm(incumbents[key]) if key in incumbents else None,
+                ),
+                torch=True,
+            )
+        )
+    return tuple(cases)
+
+
+def _by_key(catalog: Catalog) -> dict[str, Entry]:
+    return {entry.key.digest: entry for entry in catalog.entries}
+
+
+def _settled_by_key(session: Session, candidate: Catalog) -> dict[tuple[str, str], dict[str, Any]]:
+    """(job, key digest) → the settled case whose default is arm D."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for job_id in sorted({entry.job_id for entry in candidate.entries}):
+        for row in catalogs.settled_job_cases(session, job_id):
+            key = lookup_key(case_of(row["case"]), device=candidate.device, toolchain=candidate.toolchain)
+            if row["winner"] is not None:
+                found.setdefault((job_id, key.digest), row)
+    return found
+
+
+def _entry_arm(entry: Entry) -> Arm:
+    return Arm(
+        trial_id=entry.trial_id,
+        candidate=entry.candidate,
+        plan=entry.plan,
+        source_sha256=entry.code["source_sha256"],
+        artifact_sha256=entry.code["artifact_sha256"],
+    )
+
+
+def _trial_arm(trial: Mapping[str, Any]) -> Arm:
+    return Arm(
+        trial_id=trial["id"],
+        candidate=trial["candidate"],
+        plan=trial["plan"],
+        source_sha256=trial["code"]["source_sha256"],
+        artifact_sha256=trial["code"]["artifact_sha256"],
+    )

@@ -1,0 +1,143 @@
+"""Advance an acceptance: hand out the step that is missing, or conclude when nothing is. Short and idempotent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from catalogs import Catalog, canonical_json
+from search.device.spec import DeviceSpec
+from search.replay.conclude import conclude
+from search.replay.evidence import bundle, search_bundle
+from search.replay.records import BuildRound, ReplayState, ReplayStep, missing, step_document
+from tuner_service.db.clock import now
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import acceptances, catalogs
+from tuner_service.db.queries.trials import list_trials
+from tuner_service.engine.contract import Engine, Task
+from tuner_service.jobs.acceptance import uncovered
+from tuner_service.jobs.acceptance_ledger import end_acceptance, load_state
+from tuner_service.jobs.states import job_has_ended
+
+PAGE_TRIALS = 1000
+
+
+class AcceptanceAdvancer:
+    """Advances acceptances. Not thread-safe: one thread calls it."""
+
+    def __init__(self, *, database: Database, engine: Engine, devices: Callable[[], Mapping[str, DeviceSpec]]) -> None:
+        self._database, self._engine, self._devices = database, engine, devices
+
+    def advance(self, acceptance_id: str) -> None:
+        """Does what can be done for an acceptance now. NotFound, DatabaseProblem (try again later)."""
+        with self._database.read() as session:
+            row = acceptances.acceptance_row(session, acceptance_id)
+            if job_has_ended(row["state"]):
+                return
+            state = load_state(session, acceptance_id)
+        reason = self._unfit(row)
+        if reason is not None:
+            end_acceptance(self._database, acceptance_id, "failed", error=reason)
+            self._engine.cancel(acceptance_id)
+            return
+        if self._engine.in_flight(acceptance_id):
+            return
+        step = missing(state)
+        if step is not None:
+            self._hand_out(row, step)
+            return
+        self._conclude(row, state)
+
+    def _unfit(self, row: Mapping[str, Any]) -> str | None:
+        """Why the rounds cannot go on: they come from one device with one toolchain."""
+        then, current = row["device"], self._devices().get(row["device_id"])
+        if current is None:
+            return f"device {row['device_id']} is not attached any more"
+        if not current.available:
+            return f"device {current.id} became unavailable: {current.reason}"
+        if current.toolchain_fingerprint != then["toolchain_fingerprint"]:
+            return (
+                f"the toolchain of device {current.id} changed under the acceptance, from "
+                f"{then['toolchain_fingerprint']} to {current.toolchain_fingerprint}; ask for it again"
+            )
+        return None
+
+    def _hand_out(self, row: Mapping[str, Any], step: ReplayStep) -> None:
+        document = step_document(step)
+        with self._database.write() as session:
+            fresh = acceptances.acceptance_row(session, row["id"])
+            if job_has_ended(fresh["state"]):
+                return
+            attempt = fresh["attempt"] + 1
+            values = {"state": "running", "started_at": fresh["started_at"] or now(), "step": document}
+            acceptances.update_acceptance(session, row["id"], {**values, "attempt": attempt})
+        self._engine.submit(
+            Task(
+                key=f"{row['id']}/{attempt}",
+                job_id=row["id"],
+                # Builds take the device's slot too: they use every core, the measuring one included.
+                queue="device",
+                device_id=row["device_id"],
+                quiet=not isinstance(step, BuildRound),
+                priority=0,
+                payload={"case_id": None, "step": document, "attempt": attempt},
+            )
+        )
+
+    def _conclude(self, row: Mapping[str, Any], state: ReplayState) -> None:
+        device = DeviceSpec.from_document(row["device"])
+        with self._database.read() as session:
+            wanted = {"candidate": row["catalog"], "reference": row["reference"], "incumbent": row["incumbent"]}
+            bodies = catalogs.bodies(session, [digest for digest in wanted.values() if digest])
+            stored = {
+                role: Catalog.from_bytes(bodies[digest].encode(), digest=digest) if digest else None
+                for role, digest in wanted.items()
+            }
+            candidate, reference = stored["candidate"], stored["reference"]
+            assert candidate is not None
+            assert reference is not None
+            jobs = sorted({entry.job_id for entry in (*candidate.entries, *reference.entries)})
+            searches = [_search(session, job_id) for job_id in jobs]
+        conclusion = conclude(
+            state,
+            toolchain=device.toolchain_fingerprint,
+            frozen_toolchain=candidate.toolchain,
+            device_name=f"{device.name} ({device.id})",
+            uncovered=uncovered(candidate, stored["incumbent"]),
+        )
+        evidence = bundle(
+            row["id"],
+            state,
+            conclusion,
+            device=device,
+            catalogs={role: catalog.document() if catalog else None for role, catalog in stored.items()},
+            search=searches,
+        )
+        end_acceptance(
+            self._database,
+            row["id"],
+            "succeeded",
+            values={
+                "result": conclusion.document(),
+                "verdict": conclusion.verdict,
+                "evidence": canonical_json(evidence).decode(),
+                "evidence_sha256": evidence["sha256"],
+            },
+        )
+
+
+def _search(session: Session, job_id: str) -> dict[str, Any]:
+    cases = []
+    for row in catalogs.settled_job_cases(session, job_id):
+        trials: list[Mapping[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = list_trials(session, job_id, case_index=row["case_index"], cursor=cursor, limit=PAGE_TRIALS)
+            trials += page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                break
+        cases.append((row, trials))
+    return search_bundle(job_id, cases)

@@ -1,0 +1,75 @@
+"""The handler of acceptance tasks: a step is performed, and each record goes to the ledger as soon as it comes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Protocol, cast
+
+from search.errors import Cancelled, ToolchainUnavailable
+from search.replay.records import ReplayRecord, ReplayState, ReplayStep, missing, step_from_document
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import acceptances
+from tuner_service.engine.contract import Task
+from tuner_service.errors import DatabaseFull, DatabaseProblem, OurFault
+from tuner_service.jobs.acceptance_ledger import count_failure, end_acceptance, forget_failures, load_state, record
+from tuner_service.workers.perform import fatal
+
+log = logging.getLogger(__name__)
+
+
+class ReplayTools(Protocol):
+    """Performs steps of a replay: ``workers.toolbox`` with a real compiler and device."""
+
+    def replay(
+        self, step: ReplayStep, state: ReplayState, *, device_id: str, cancelled: Callable[[], bool]
+    ) -> Iterator[ReplayRecord]:
+        """Records of a step as they come. Raises what ``search.errors`` lists, never for an arm's fault."""
+        ...
+
+
+class AcceptanceWorker:
+    """Handles tasks of acceptances. Thread-safe."""
+
+    def __init__(self, *, database: Database, tools: ReplayTools) -> None:
+        self._database, self._tools = database, tools
+
+    def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
+        """Performs a step whose attempt is the present one; see ``engine.contract.Handler``."""
+        attempt = task.payload["attempt"]
+        with self._database.read() as session:
+            row = acceptances.acceptance_row(session, task.job_id)
+            if row["attempt"] != attempt or row["state"] != "running":
+                return
+            state = load_state(session, task.job_id)
+        step = step_from_document(task.payload["step"])
+        found = self._tools.replay(step, state, device_id=task.device_id, cancelled=cancelled)
+        try:
+            with closing(cast("_Closable", found)):
+                for one in found:
+                    if not record(self._database, task.job_id, attempt, one):
+                        return  # void: the acceptance was cancelled, or the step is another task's by now
+        except Cancelled:
+            return
+        with self._database.read() as session:
+            undone = missing(load_state(session, task.job_id)) == step
+        if not undone:
+            forget_failures(self._database, task.job_id)
+        elif not cancelled():
+            count_failure(self._database, task.job_id, attempt, f"the step {task.payload['step']} came to nothing")
+
+    def on_failure(self, task: Task, error: BaseException) -> None:
+        """Decides what an exception means: the step is tried again, or the acceptance fails."""
+        log.error("task %s failed", task.key, exc_info=error)
+        if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
+            return  # the ledger is the problem: the next advance asks again
+        reason = fatal(error)
+        if reason is not None or isinstance(error, OurFault | ToolchainUnavailable):
+            end_acceptance(self._database, task.job_id, "failed", error=reason or str(error))
+        else:
+            count_failure(self._database, task.job_id, task.payload["attempt"], f"{type(error).__name__}: {error}")
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
