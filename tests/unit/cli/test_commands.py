@@ -179,7 +179,8 @@ def test_a_service_running_on_the_data_dir_is_found(
 def test_plan_counts_rejections_by_reason(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
     planned = {**documents.trial(), "outcome": "planned"}
     default = {**planned, "in_space": False, "is_default": True}
-    counts = {"enumerated": 3, "planned": 1, "rejected": 2, "inert_knobs": ["materialize"], "case": documents.case()}
+    case = documents.trial()["case"]
+    counts = {**case, "enumerated": 3, "planned": 1, "rejected": 2, "inert_knobs": ["materialize"]}
     items = [planned, documents.rejected("x"), documents.rejected("y"), default]
     service.answer("POST /v1/plans", {**page(*items), "cases": [counts]})
     assert run(["plan", "rms_norm", "--shape", "4x33", "--all", "--url", service.url]) == 0

@@ -84,7 +84,7 @@ def _figure(value: float | None) -> str:
 def _print_summary(items: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         [
-            case_words(case["case"]),
+            case_words(case),
             *(str(case[count]) for count in ("enumerated", "planned", "rejected")),
             ", ".join(case["inert_knobs"]) or NOTHING,
         ]
