@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from sqlalchemy.orm import Session
+
+from catalogs import Catalog
 from catalogs.format import Entry
 from catalogs.key import ANY_TOOLCHAIN, AnyToolchain
 from catalogs.lookup import Query
@@ -18,6 +21,8 @@ from search.program.resolve import resolve_case
 from search.selection import freeze
 from search.selection.freeze import lookup_key
 from tuner_service.api.query import parse_pairs
+from tuner_service.db.queries.catalogs import catalog_row
+from tuner_service.jobs.promote import check_alias, manifest_of
 
 ANY_WORD = "any"
 _HEX_DIGITS = frozenset("0123456789abcdef")
@@ -57,6 +62,29 @@ def build_query(
 def entry_of(settled: Mapping[str, Any]) -> Entry:
     """The entry of a settled case (a row of ``db.queries.cases.settled_cases``)."""
     return freeze.entry_of(_stored_case(json.dumps(settled["case"])), settled)
+
+
+def frozen_entries(session: Session, catalog: str, query: Query) -> list[Entry]:
+    """Entries of the catalogs that a digest or an alias names; of an alias, those of the asked device and toolchain.
+
+    NotFound for an unknown digest or alias, InvalidInput for a word that is neither.
+    """
+    if _is_digest(catalog):
+        digests = [catalog]
+    else:
+        manifest = manifest_of(session, check_alias(catalog, pointer="/query/catalog"))
+        digests = [
+            entry.digest
+            for entry in manifest.entries
+            if entry.device == query.key.device and query.toolchain in (ANY_TOOLCHAIN, entry.toolchain)
+        ]
+    return [entry for digest in digests for entry in _frozen(digest, catalog_row(session, digest)["body"]).entries]
+
+
+@lru_cache(maxsize=16)
+def _frozen(digest: str, body: str) -> Catalog:
+    """A stored catalog. Remembered: reading and checking one takes much longer than a lookup."""
+    return Catalog.from_bytes(body.encode(), digest=digest)
 
 
 @lru_cache(maxsize=4096)

@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from search.errors import InvalidInput, TunerError
 from tuner_service.cli.commands import (
     cancel,
+    catalog,
     demo,
     devices,
+    fingerprint,
     jobs,
     kernels,
     lookup,
@@ -48,6 +50,8 @@ app.command("kernels")(kernels.kernels)
 app.command("lookup")(lookup.lookup)
 app.command("reproduce")(reproduce.reproduce)
 app.command("settings")(settings.settings)
+app.add_typer(catalog.app, name="catalog")
+app.command("fingerprint")(fingerprint.fingerprint)
 app.command("demo")(demo.demo)
 
 

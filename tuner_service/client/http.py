@@ -135,10 +135,30 @@ class Client:
         ``on_progress`` gets every state seen. A service that goes away is waited for ``patience_seconds``: jobs
         survive its restart.
         """
+        return self._wait(lambda: self.job(job_id), on_progress, poll_seconds, patience_seconds)
+
+    def wait_acceptance(
+        self,
+        acceptance_id: str,
+        on_progress: Callable[[Document], None] | None = None,
+        *,
+        poll_seconds: float = 1.0,
+        patience_seconds: float = 60.0,
+    ) -> Document:
+        """Wait until the replay has ended, as :meth:`wait` does for a job."""
+        return self._wait(lambda: self.acceptance(acceptance_id), on_progress, poll_seconds, patience_seconds)
+
+    def _wait(
+        self,
+        read: Callable[[], Document],
+        on_progress: Callable[[Document], None] | None,
+        poll_seconds: float,
+        patience_seconds: float,
+    ) -> Document:
         gone_since: float | None = None
         while True:
             try:
-                job = self.job(job_id)
+                job = read()
             except ServiceUnreachable:
                 now = time.monotonic()
                 gone_since = now if gone_since is None else gone_since
@@ -175,8 +195,12 @@ class Client:
         params: Mapping[str, float | int] | None = None,
         device: str | None = None,
         toolchain: str | None = None,
+        catalog: str | None = None,
     ) -> Document:
-        """Exact lookup of a frozen winner; a miss is an :class:`ApiProblem` 404 with ``reason`` and ``misses``."""
+        """Exact lookup of a winner, in a frozen catalog (alias or digest) if one is named.
+
+        A miss is an :class:`ApiProblem` 404 with ``reason`` and ``misses``.
+        """
         query = {"kernel": kernel, "dims": _pairs(dims)}
         for name, pairs in (("dtypes", dtypes), ("params", params)):
             if pairs:
@@ -185,7 +209,59 @@ class Client:
             query["device"] = device
         if toolchain is not None:
             query["toolchain"] = toolchain
+        if catalog is not None:
+            query["catalog"] = catalog
         return self._document("GET", "/v1/winners", params=query)
+
+    # Catalogs
+
+    def freeze(
+        self, jobs: Sequence[str], *, cases: Sequence[Document] = (), labels: Mapping[str, str] | None = None
+    ) -> Document:
+        """Freeze finished jobs: ``{"candidate", "reference", "left_out"}``."""
+        body = {"jobs": list(jobs), "cases": list(cases), "labels": dict(labels or {})}
+        return self._document("POST", "/v1/catalogs", json=body)
+
+    def catalogs(self, *, limit: int | None = None, **filters: str) -> list[Document]:
+        """Summaries of catalogs, newest first; filter: role."""
+        return list(self._pages("/v1/catalogs", filters, limit=limit))
+
+    def catalog(self, digest: str) -> Document:
+        """One catalog, complete."""
+        return self._document("GET", f"/v1/catalogs/{_segment(digest)}")
+
+    def accept(self, digest: str, *, rounds: int = 4, alias: str = "prod") -> Document:
+        """Start the replay of a candidate catalog; the answer is the acceptance."""
+        body = {"rounds": rounds, "alias": alias}
+        return self._document("POST", f"/v1/catalogs/{_segment(digest)}/acceptances", json=body)
+
+    def acceptance(self, acceptance_id: str) -> Document:
+        """One acceptance: progress, and its verdict once it has one."""
+        return self._document("GET", f"/v1/acceptances/{_segment(acceptance_id)}")
+
+    def cancel_acceptance(self, acceptance_id: str) -> Document:
+        """Stop a replay."""
+        return self._document("POST", f"/v1/acceptances/{_segment(acceptance_id)}/cancel")
+
+    def evidence(self, acceptance_id: str) -> Document:
+        """The evidence bundle of an acceptance that has a verdict."""
+        return self._document("GET", f"/v1/acceptances/{_segment(acceptance_id)}/evidence")
+
+    def aliases(self) -> list[Document]:
+        """The manifest of every alias."""
+        return list(self._document("GET", "/v1/aliases")["items"])
+
+    def alias(self, name: str) -> Document:
+        """The manifest of one alias."""
+        return self._document("GET", f"/v1/aliases/{_segment(name)}")
+
+    def promote(self, name: str, digest: str) -> Document:
+        """Have an alias name an accepted catalog; the answer is the manifest."""
+        return self._document("PUT", f"/v1/aliases/{_segment(name)}", json={"digest": digest})
+
+    def rollback(self, name: str) -> Document:
+        """Take an alias one promotion back; the answer is the manifest."""
+        return self._document("POST", f"/v1/aliases/{_segment(name)}/rollback")
 
     # Transport
 

@@ -12,7 +12,7 @@ from tuner_service.api import kinds, schemas
 from tuner_service.api.context import ContextOf
 from tuner_service.api.documented import problems
 from tuner_service.api.problems import ProblemError
-from tuner_service.api.winners import build_query, entry_of
+from tuner_service.api.winners import build_query, entry_of, frozen_entries
 from tuner_service.db.queries import cases as case_queries
 
 router = APIRouter(prefix="/v1/winners", tags=["winners"])
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/winners", tags=["winners"])
             "model": schemas.EntryDocument,
             "headers": {"ETag": {"description": "The entry's digest.", "schema": {"type": "string"}}},
         },
-        **problems(kinds.NO_WINNER, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
+        **problems(kinds.NO_WINNER, kinds.NOT_FOUND, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def get_winner(
@@ -58,10 +58,17 @@ def get_winner(
             examples=["any"],
         ),
     ] = None,
+    catalog: Annotated[
+        str | None,
+        Query(
+            description="A frozen catalog to look in, by alias (`prod`) or digest; left out: winners of all jobs.",
+            max_length=64,
+        ),
+    ] = None,
 ) -> JSONResponse:
     """The entry whose program, params, dims, dtypes, device identity, toolchain, threads and metric all equal the asked
-    ones; the newest job wins. It never guesses: otherwise 404 with the reason, and up to five entries, the nearest
-    first, each with the key fields that differ as `[asked, stored]`."""
+    ones; the newest job wins, or a frozen `catalog` answers. It never guesses: otherwise 404 with the reason, and up to
+    five entries, the nearest first, each with the key fields that differ as `[asked, stored]`."""
     query = build_query(
         kernel=kernel,
         dims=dims,
@@ -72,7 +79,10 @@ def get_winner(
         devices=context.probed_devices(),
     )
     with context.database.read() as session:
-        entries = [entry_of(settled) for settled in case_queries.settled_cases(session, kernel=query.kernel)]
+        if catalog is None:
+            entries = [entry_of(settled) for settled in case_queries.settled_cases(session, kernel=query.kernel)]
+        else:
+            entries = frozen_entries(session, catalog, query)
     answer = lookup(entries, query)
     if isinstance(answer, Hit):
         # Not a member of the body: an entry keeps members that it does not know, and its digest would change.
