@@ -198,17 +198,19 @@ def neither(name: str, tensor: Any) -> Problem:
 
 
 def _wrong_dtype(at: str, found: str, wanted: str) -> Problem:
-    return Problem(field=f"{at}/dtype", value=found, message=f"the kernel was built for {wanted}", allowed=wanted)
+    return Problem(
+        field=f"{at}/dtype", value=found, message=f"{found}, and the kernel was built for {wanted}", allowed=wanted
+    )
 
 
 def _wrong_shape(at: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> Problem:
-    message = f"the kernel was built for another shape, {list(wanted)}"
+    message = f"{list(found)}, and the kernel was built for {list(wanted)}"
     return Problem(field=f"{at}/shape", value=list(found), message=message, allowed=list(wanted))
 
 
 def _wrong_strides(at: str, found: tuple[int, ...], shape: tuple[int, ...]) -> Problem:
     wanted = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    message = "the kernel reads rows one after the other: make it contiguous (in elements, strides are)"
+    message = f"{list(found)} elements, and the kernel needs a contiguous tensor, {wanted}: call contiguous()"
     return Problem(field=f"{at}/strides", value=list(found), message=message, allowed=wanted)
 
 

@@ -135,7 +135,7 @@ def _checked(kernel: Kernel, tensors: dict[int, Any]) -> Any:
 
 
 def _problem(name: str, what: str, found: Any, wanted: Any) -> Problem:
-    message = f"the kernel was built for another {what}: {wanted}, not {found}"
+    message = f"{found}, and the kernel was built for {wanted}"
     return Problem(field=f"/{name}/{what}", value=found, message=message, allowed=wanted)
 
 
