@@ -134,7 +134,7 @@ def _statements(
         "Nothing is said about any other.",
         "Allocation: kernels write into buffers that exist before the timing and read resident inputs; torch "
         + ("takes no part." if not torch else "runs " + "; ".join(sorted(torch)) + "."),
-        *(f"Phase {metric}: {PHASES[metric]}." for metric in METRICS),
+        *(f"Phase {metric}: {PHASES[metric].rstrip('.')}." for metric in METRICS),
         "Torch has no native entry to loop over: its device_batch is host time and includes dispatch.",
         "Losses (the opponent was faster in every round): " + ("; ".join(lost) if lost else "none") + ".",
         *(f"Torch was not timed for {case_words(replay.cases[i].case)}: {why}." for i, why in without_torch.items()),

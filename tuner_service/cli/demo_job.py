@@ -23,6 +23,9 @@ SMALL_SPACE: dict[str, list[Any]] = {
     "simd_scope": ["none"],
     "nontemporal": [False],
 }
+ACCEPTED_CASES = 3
+"""So many winners, one a kernel, go through the acceptance: a replay takes about half a minute a case."""
+SMALL_ACCEPTED_CASES = 1
 LABEL = ("made_by", "tuner demo")
 MISSING_ROWS = 7
 """A number of rows that no demo case has: the deliberate miss."""

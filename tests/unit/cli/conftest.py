@@ -58,7 +58,7 @@ def service() -> Iterator[CannedService]:
             self.end_headers()
             self.wfile.write(data)
 
-        do_POST = do_GET  # noqa: N815 - the standard library dispatches by this name
+        do_POST = do_PUT = do_GET  # noqa: N815 - the standard library dispatches by these names
 
         def log_message(self, *args: Any) -> None:
             pass

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tuner_service.cli.commands import demo as demo_command
 from tuner_service.cli.connect import running_url
+from tuner_service.cli.demo_catalog import Catalogued
 from tuner_service.cli.errors import ExitStatus
 from tuner_service.cli.main import run
 
@@ -21,8 +23,13 @@ MISS = {
 
 
 @pytest.fixture
-def demo(service: Any, documents: Any, tmp_path: Path) -> Any:
-    """A running service on the demo's data directory in which all is well, and the demo's arguments."""
+def demo(service: Any, documents: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A running service on the demo's data directory in which all is well, and the demo's arguments.
+
+    What the demo does with catalogs has tests of its own (``test_demo_catalog``).
+    """
+    catalogued = Catalogued()
+    monkeypatch.setattr(demo_command, "catalog_winners", lambda *_, **__: catalogued)
     entry = {
         "kernel": "rms_norm",
         "key": {"dims": {"rows": 4, "cols": 33}},
@@ -41,6 +48,7 @@ def demo(service: Any, documents: Any, tmp_path: Path) -> Any:
     )
     service.entry = entry
     (tmp_path / "service.json").write_text(json.dumps({"url": service.url, "pid": 1}))
+    service.catalogued = catalogued
     service.arguments = ["demo", "--data-dir", str(tmp_path)]
     return service
 
@@ -79,6 +87,7 @@ def test_json_is_the_only_thing_on_stdout(demo: Any, capsys: pytest.CaptureFixtu
         ("lookup misses", "does not answer"),
         ("lookup of another trial", "answers trl_2, not trl_1"),
         ("everything hits", "which were never tuned, answered"),
+        ("catalog", "3 findings of the audit"),
     ],
 )
 def test_whatever_is_wrong_exits_non_zero_and_is_said(
@@ -101,6 +110,8 @@ def test_whatever_is_wrong_exits_non_zero_and_is_said(
         demo.routes["GET /v1/winners"] = lambda query, _: (
             (200, {**demo.entry, "trial_id": "trl_2"}) if query["dims"] == "rows:4,cols:33" else (404, MISS)
         )
+    elif wrong == "catalog":
+        demo.catalogued.wrong.append("3 findings of the audit")
     elif wrong == "everything hits":
         demo.answer("GET /v1/winners", demo.entry)
     assert run(demo.arguments) == ExitStatus.NEGATIVE

@@ -11,7 +11,8 @@ import typer
 
 from tuner_service.cli.commands.lookup import look_up, miss_words
 from tuner_service.cli.connect import connected, resolve_data_dir, running_url
-from tuner_service.cli.demo_job import MISSING_ROWS, demo_request
+from tuner_service.cli.demo_catalog import catalog_winners
+from tuner_service.cli.demo_job import ACCEPTED_CASES, MISSING_ROWS, SMALL_ACCEPTED_CASES, demo_request
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.follow import follow
 from tuner_service.cli.options import JsonOption
@@ -34,9 +35,11 @@ def demo(
     small: Annotated[bool, typer.Option("--small", help="One tiny shape and few candidates: a quick look.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Tune softmax, rms_norm and layer_norm at four shapes on this CPU, then look every winner up over HTTP.
+    """Tune softmax, rms_norm and layer_norm at four shapes on this CPU and look every winner up over HTTP; then freeze
+    one case of each, accept it in a replay, audit the evidence, promote it, and look it up as JIT code does.
 
-    Exits non-zero when anything is wrong: no device, a failed job, a case without a winner, a lookup that misses.
+    Exits non-zero when anything is wrong: no device, a failed job, a case without a winner, a lookup that misses,
+    evidence that does not pass the audit.
     """
     started = time.monotonic()
     where = resolve_data_dir(data_dir)
@@ -70,9 +73,12 @@ def demo(
         wrong += unexplained
         if not as_json:
             _print_lookups(lookups, miss)
+        at_most = SMALL_ACCEPTED_CASES if small else ACCEPTED_CASES
+        catalogued = catalog_winners(client, job, device, where, at_most=at_most, quiet=as_json)
+        wrong += catalogued.wrong
     seconds = time.monotonic() - started
     if as_json:
-        print_json(_summary(job, trials, lookups, miss, seconds))
+        print_json(_summary(job, trials, lookups, miss, seconds) | {"catalog": catalogued.document()})
     say(f"done in {seconds:.0f} s")
     if wrong:
         raise CommandError("; ".join(wrong), status=ExitStatus.NEGATIVE)
