@@ -12,13 +12,11 @@ from catalogs import Catalog, Entry
 from search.device.spec import DeviceSpec
 from search.program.report import Report, child
 from search.replay.records import replay_document
-from search.selection.freeze import lookup_key
 from search.selection.replay import DEFAULT_ROUNDS, Arm, Replay, ReplayCase, arms_of, check_rounds
 from tuner_service.db.clock import new_id, now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances, catalogs
 from tuner_service.errors import Conflict
-from tuner_service.jobs.opening import case_of
 from tuner_service.jobs.promote import DEFAULT_ALIAS, check_alias, incumbent_of
 
 KEYS = ("rounds", "alias")
@@ -122,11 +120,11 @@ def _cases(
     session: Session, candidate: Catalog, reference: Catalog, incumbent: Catalog | None
 ) -> tuple[ReplayCase, ...]:
     references, incumbents = _by_key(reference), _by_key(incumbent) if incumbent is not None else {}
-    settled = _settled_by_key(session, candidate)
+    settled = _settled_by_winner(session, candidate)
     cases = []
     for index, entry in enumerate(candidate.entries):
         key = entry.key.digest
-        row = settled[(entry.job_id, key)]
+        row = settled[entry.trial_id]
         cases.append(
             ReplayCase(
                 index=index,
@@ -148,15 +146,14 @@ def _by_key(catalog: Catalog) -> dict[str, Entry]:
     return {entry.key.digest: entry for entry in catalog.entries}
 
 
-def _settled_by_key(session: Session, candidate: Catalog) -> dict[tuple[str, str], dict[str, Any]]:
-    """(job, key digest) → the settled case whose default is arm D."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for job_id in sorted({entry.job_id for entry in candidate.entries}):
-        for row in catalogs.settled_job_cases(session, job_id):
-            key = lookup_key(case_of(row["case"]), device=candidate.device, toolchain=candidate.toolchain)
-            if row["winner"] is not None:
-                found.setdefault((job_id, key.digest), row)
-    return found
+def _settled_by_winner(session: Session, candidate: Catalog) -> dict[str, dict[str, Any]]:
+    """Winner's trial id → the settled case that it won, whose default is arm D."""
+    rows = [
+        row
+        for job_id in sorted({entry.job_id for entry in candidate.entries})
+        for row in catalogs.settled_job_cases(session, job_id)
+    ]
+    return {row["winner"]["id"]: row for row in rows if row["winner"] is not None}
 
 
 def _entry_arm(entry: Entry) -> Arm:
