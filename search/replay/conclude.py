@@ -93,7 +93,9 @@ def _deltas(state: ReplayState) -> list[dict[str, Any]]:
     found = []
     for number, built in sorted(state.built.items()):
         for build in built.builds:
-            frozen = state.case(build.case).arms[build.arm]
+            frozen = state.case(build.case).arms.get(build.arm)
+            if frozen is None:
+                continue  # a stand-in that takes no part
             pairs: dict[str, tuple[Any, Any]] = {"plan": (frozen.plan, build.plan)}
             if build.artifact is not None:
                 pairs["source"] = (frozen.source_sha256, build.artifact.source_sha256)
@@ -138,9 +140,19 @@ def _statements(
         "Torch has no native entry to loop over: its device_batch is host time and includes dispatch.",
         "Losses (the opponent was faster in every round): " + ("; ".join(lost) if lost else "none") + ".",
         *(f"Torch was not timed for {case_words(replay.cases[i].case)}: {why}." for i, why in without_torch.items()),
+        *_stand_ins(replay),
         *(f"The incumbent has {words}, which the candidate lacks: it would miss." for words in uncovered),
         "ratio_min and ratio_max are the smallest and largest ratio seen in the rounds, not a confidence interval.",
         "Ratios are paired within rounds and their median is shown: displayed medians need not divide to it.",
         "A control has the candidate's machine code; controls are reported and never subtracted.",
         "Promotion is per exact key: program, dims, dtypes, device, toolchain, threads and cache context.",
     )
+
+
+def _stand_ins(replay: Replay) -> list[str]:
+    found = []
+    for case in replay.cases:
+        if case.stand_in:
+            what = "was rebuilt with this one and takes part" if "I" in case.arms else "cannot be rebuilt with this one"
+            found.append(f"The incumbent of {case_words(case.case)} is of another toolchain; it {what}.")
+    return found

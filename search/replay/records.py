@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from search.documents import record_document, record_from_document
 from search.lowering.contract import Artifact
 from search.measuring.protocol import Checks, Timing
 from search.outcome import Rejected
-from search.selection.replay import Replay, ReplayCase, sequence
+from search.selection.replay import Arm, Replay, ReplayCase, sequence, with_stand_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class ReplayState:
             found += [
                 f"{self._words(build.case, build.arm)} was not built in round {built.round}: {_why(build.rejection)}"
                 for build in built.builds
-                if build.artifact is None or build.plan is None
+                if (build.artifact is None or build.plan is None) and not self._stands_in(build)
             ]
         for records in self.timed.values():
             found += [
@@ -122,9 +122,33 @@ class ReplayState:
         """The case of that index."""
         return self.replay.cases[index]
 
+    def _stands_in(self, build: ArmBuild) -> bool:
+        return build.arm == "I" and self.case(build.case).stand_in
+
     def _words(self, index: int, arm: str) -> str:
         case = self.case(index).case
         return f"arm {arm} of {case['kernel']} {dict(case['dims'])}"
+
+
+def resolved(state: ReplayState) -> ReplayState:
+    """The state with stand-ins (incumbents of another toolchain) as the first round built them.
+
+    One that could not be built, or has another plan by now, takes no part: it cannot be the incumbent any more.
+    """
+    first = state.built.get(0)
+    if first is None or not any(case.stand_in for case in state.replay.cases):
+        return state
+    cases = tuple(with_stand_in(case, _rebuilt(case, first)) if case.stand_in else case for case in state.replay.cases)
+    return replace(state, replay=replace(state.replay, cases=cases))
+
+
+def _rebuilt(case: ReplayCase, first: RoundBuilt) -> Arm | None:
+    build = next((build for build in first.builds if (build.case, build.arm) == (case.index, "I")), None)
+    known = case.arms.get("I")
+    if build is None or known is None or build.artifact is None or build.plan != known.plan:
+        return None
+    code = build.artifact
+    return replace(known, source_sha256=code.source_sha256, artifact_sha256=code.artifact_sha256)
 
 
 def missing(state: ReplayState) -> ReplayStep | None:

@@ -45,6 +45,8 @@ class ReplayCase:
     """R, C, D, A, and I where the incumbent has the key."""
     torch: bool
     """Whether the torch arm takes part."""
+    stand_in: bool = False
+    """The incumbent's entry is of another toolchain: its source and machine code are those of its first rebuild."""
 
     @property
     def built(self) -> tuple[ArmName, ...]:
@@ -76,6 +78,12 @@ def arms_of(*, reference: Arm, candidate: Arm, default: Arm, incumbent: Arm | No
         root = first.setdefault(arm.artifact_sha256, name)
         arms[name] = replace(arm, same_code_as=None if root == name else root)
     return {**arms, "A": replace(candidate, same_code_as=None)}
+
+
+def with_stand_in(case: ReplayCase, incumbent: Arm | None) -> ReplayCase:
+    """The case once its stand-in was rebuilt; without an incumbent when it could not be (None)."""
+    arms = arms_of(reference=case.arms["R"], candidate=case.arms["C"], default=case.arms["D"], incumbent=incumbent)
+    return replace(case, arms=arms)
 
 
 def check_rounds(rounds: object, *, pointer: str = "/rounds") -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -17,7 +17,7 @@ from tuner_service.db.clock import new_id, now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances, catalogs
 from tuner_service.errors import Conflict
-from tuner_service.jobs.promote import DEFAULT_ALIAS, check_alias, incumbent_of
+from tuner_service.jobs.promote import DEFAULT_ALIAS, check_alias, incumbent_of, stand_in_of
 
 KEYS = ("rounds", "alias")
 PREFIX = "acc"
@@ -64,6 +64,8 @@ def accept(database: Database, digest: str, request: AcceptRequest, *, devices: 
             raise Conflict(f"{digest} is a {row['role']} catalog; accept the candidate {row['other']}")
         device = _device(row["device"], devices)
         incumbent = incumbent_of(session, request.alias, device=row["device"], toolchain=row["toolchain"])
+        if incumbent is None:
+            incumbent = stand_in_of(session, request.alias, device=row["device"])
         bodies = catalogs.bodies(session, [digest, row["other"], *([incumbent] if incumbent else [])])
         stored = {name: Catalog.from_bytes(body.encode(), digest=name) for name, body in bodies.items()}
         replay = Replay(
@@ -94,12 +96,11 @@ def accept(database: Database, digest: str, request: AcceptRequest, *, devices: 
 
 def uncovered(candidate: Catalog, incumbent: Catalog | None) -> tuple[str, ...]:
     """Keys that the incumbent has and the candidate lacks, in words."""
+    if incumbent is None or incumbent.toolchain != candidate.toolchain:
+        return ()  # what an alias names for another toolchain stays
     mine = {entry.key.digest for entry in candidate.entries}
-    return tuple(
-        f"{entry.kernel} {dict(entry.key.dims)}"
-        for entry in (incumbent.entries if incumbent else ())
-        if entry.key.digest not in mine
-    )
+    lacking = (entry for entry in incumbent.entries if entry.key.digest not in mine)
+    return tuple(f"{entry.kernel} {dict(entry.key.dims)}" for entry in lacking)
 
 
 def _device(identity_digest: str, devices: Mapping[str, DeviceSpec]) -> DeviceSpec:
@@ -119,31 +120,32 @@ def _device(identity_digest: str, devices: Mapping[str, DeviceSpec]) -> DeviceSp
 def _cases(
     session: Session, candidate: Catalog, reference: Catalog, incumbent: Catalog | None
 ) -> tuple[ReplayCase, ...]:
-    references, incumbents = _by_key(reference), _by_key(incumbent) if incumbent is not None else {}
+    references = _by_key(reference)
+    incumbents = _by_key(incumbent, toolchain=candidate.toolchain) if incumbent is not None else {}
+    stand_in = incumbent is not None and incumbent.toolchain != candidate.toolchain
     settled = _settled_by_winner(session, candidate)
     cases = []
     for index, entry in enumerate(candidate.entries):
         key = entry.key.digest
         row = settled[entry.trial_id]
+        arms = arms_of(
+            reference=_entry_arm(references[key]),
+            candidate=_entry_arm(entry),
+            default=_trial_arm(row["default"]),
+            incumbent=_entry_arm(incumbents[key]) if key in incumbents else None,
+        )
+        stands_in = stand_in and "I" in arms
+        if stands_in:  # its machine code is not known before it is rebuilt
+            arms["I"] = replace(arms["I"], same_code_as=None)
         cases.append(
-            ReplayCase(
-                index=index,
-                case=row["case"],
-                key_digest=key,
-                arms=arms_of(
-                    reference=_entry_arm(references[key]),
-                    candidate=_entry_arm(entry),
-                    default=_trial_arm(row["default"]),
-                    incumbent=_entry_arm(incumbents[key]) if key in incumbents else None,
-                ),
-                torch=True,
-            )
+            ReplayCase(index=index, case=row["case"], key_digest=key, arms=arms, torch=True, stand_in=stands_in)
         )
     return tuple(cases)
 
 
-def _by_key(catalog: Catalog) -> dict[str, Entry]:
-    return {entry.key.digest: entry for entry in catalog.entries}
+def _by_key(catalog: Catalog, *, toolchain: str | None = None) -> dict[str, Entry]:
+    """Key digest → entry; with a toolchain, under the digests that the keys would have with it."""
+    return {replace(entry.key, toolchain=toolchain or catalog.toolchain).digest: entry for entry in catalog.entries}
 
 
 def _settled_by_winner(session: Session, candidate: Catalog) -> dict[str, dict[str, Any]]:

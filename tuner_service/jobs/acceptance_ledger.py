@@ -15,6 +15,7 @@ from search.replay.records import (
     expected_records,
     replay_document,
     replay_from_document,
+    resolved,
     timed_from_document,
 )
 from tuner_service.db.clock import now
@@ -42,10 +43,12 @@ def load_state(session: Session, acceptance_id: str) -> ReplayState:
             attempts[number], timed[number] = record["attempt"], []
         if record["attempt"] == attempts[number]:
             timed[number].append(timed_from_document(record["document"]))
-    return ReplayState(
-        replay=replay_from_document(row["replay"]),
-        built=built,
-        timed={number: tuple(records) for number, records in timed.items()},
+    return resolved(
+        ReplayState(
+            replay=replay_from_document(row["replay"]),
+            built=built,
+            timed={number: tuple(records) for number, records in timed.items()},
+        )
     )
 
 

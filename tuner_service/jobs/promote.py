@@ -44,6 +44,14 @@ def incumbent_of(session: Session, alias: str, *, device: str, toolchain: str) -
     return None
 
 
+def stand_in_of(session: Session, alias: str, *, device: str) -> str | None:
+    """Digest of the newest catalog that the alias names for a device, with whatever toolchain; None without any."""
+    state = catalogs.alias_state(session, alias)
+    return next(
+        (str(entry["digest"]) for entry in (state["entries"] if state else ()) if entry["device"] == device), None
+    )
+
+
 def promote(database: Database, alias: str, digest: str) -> None:
     """The alias names this candidate catalog from now on, for the catalog's device and toolchain.
 

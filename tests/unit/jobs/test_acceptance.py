@@ -26,7 +26,8 @@ from tuner_service.jobs.acceptance import AcceptRequest, accept, read_accept_req
 from tuner_service.jobs.acceptance_advance import AcceptanceAdvancer
 from tuner_service.jobs.acceptance_ledger import end_acceptance, get_acceptance, load_state, record
 from tuner_service.jobs.freeze_catalog import FreezeRequest, freeze_jobs
-from tuner_service.jobs.promote import promote
+from tuner_service.jobs.promote import manifest_of, promote
+from tuner_service.jobs.request import Limits, resolve_request
 from tuner_service.jobs.submit import submit
 from tuner_service.workers.acceptance import AcceptanceWorker
 
@@ -445,6 +446,47 @@ def test_what_the_alias_names_takes_part_as_the_incumbent(
         assert case["metrics"]["device_batch"]["incumbent"]["class"] == "control"
     assert audit(replays.evidence(again["id"])).findings == ()
     assert replays.finish(asked(alias="canary"))["incumbent"] is None
+
+
+@pytest.mark.parametrize(
+    ("rebuilt", "takes_part"),
+    [
+        ({"source_sha256": "a" * 64, "artifact_sha256": "b" * 64}, True),
+        ({}, True),
+        ({"plan": {"private_scalars": 77}}, False),
+        ({"rejection": Rejected(stage="compile", reason="compiler_error")}, False),
+    ],
+)
+def test_with_a_new_toolchain_the_incumbent_of_the_old_one_stands_in_if_it_can_be_rebuilt(
+    replays: Replays,
+    asked: Callable[..., str],
+    digest: str,
+    database: Database,
+    paper: PaperReplays,
+    service: Any,
+    small: dict[str, Any],
+    device: DeviceSpec,
+    rebuilt: dict[str, Any],
+    takes_part: bool,
+) -> None:
+    replays.finish(asked())
+    promote(database, "prod", digest)
+    later = replace(device, toolchain={"gcc": "1"}, toolchain_fingerprint=sha256_hex({"gcc": "1"}))
+    service.devices[device.id] = later
+    request = resolve_request({**small, "cases": CASES}, devices={later.id: later}, limits=Limits())
+    job_id = submit(database, request, idempotency_key=None, body_sha256="6" * 64)
+    assert service.finish(job_id)["state"] == "succeeded"
+    newer = str(freeze_jobs(database, FreezeRequest(jobs=(job_id,)))["candidate"]["digest"])
+    paper.rebuilt = lambda case, arm: rebuilt if arm == "I" else {}
+    found = replays.finish(accept(database, newer, AcceptRequest(), devices=service.devices))
+    assert (found["incumbent"], found["verdict"], found["deltas"]) == (digest, "accepted", [])
+    for case in found["cases"]:
+        assert (case["metrics"]["device_batch"]["incumbent"] is not None) == takes_part
+    assert any("another toolchain" in statement for statement in found["statements"])
+    assert audit(replays.evidence(found["id"])).findings == ()
+    promote(database, "prod", newer)
+    with database.read() as session:
+        assert [entry.digest for entry in manifest_of(session, "prod").entries] == [newer, digest]
 
 
 def test_only_a_candidate_for_an_attached_device_can_be_accepted(
