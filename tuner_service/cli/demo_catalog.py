@@ -16,7 +16,7 @@ from tuner_service.cli.words import candidate_words, case_words
 from tuner_service.client import ApiProblem, Client, Document
 
 ALIAS = "prod"
-ATTEMPTS = 2
+ATTEMPTS = 3
 """Replays at most: a busy machine makes one inconclusive. Every one is kept, and none is promoted unaccepted."""
 EVIDENCE_FILE = "evidence.json"
 STORE_FOLDER = "catalogs"
