@@ -206,3 +206,39 @@ def _assert_shown(block: Block, output: str, page: Path) -> None:
     for line in block.text.splitlines():
         if line.strip() not in ("", "…"):
             assert alike(line) in shown, f"{where(page)}:{block.line} shows\n{line}\nbut this came out:\n{output}"
+
+
+def _said(text: str, name: str = "") -> Block:
+    return Block(language="text", name=name, text=text, line=1)
+
+
+def test_documented_output_may_differ_in_figures_and_ids_only() -> None:
+    came = "softmax 8×33   8  1  7  W16 reload private simd:none  353 ns  0.24 [0.21, 0.33]\nmiss: no winner\n"
+    _assert_shown(
+        _said("softmax 8×33  9  2  7  W32 cache output simd:all nt  1.5 µs  1.24 [1, 2]\n…\n"), came, PAGES[0]
+    )
+    with pytest.raises(AssertionError):
+        _assert_shown(_said("miss: no winners\n"), came, PAGES[0])
+    with pytest.raises(AssertionError):
+        _assert_shown(_said("rms_norm 8×33  9  2  7  W32 cache output simd:all  1.5 µs  1 [1, 2]\n"), came, PAGES[0])
+
+
+def test_exact_output_differs_in_nothing_but_spaces() -> None:
+    _assert_shown(_said("a 4 {'b': 1}\n", "exact"), "a   4 {'b': 1}  \n", PAGES[0])
+    with pytest.raises(AssertionError):
+        _assert_shown(_said("a 5\n", "exact"), "a 4\n", PAGES[0])
+
+
+def test_blocks_are_found_with_their_tags(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("words\n```sh\necho 1\n```\n```json a.json\n{}\n```\n")
+    found = [(block.language, block.name, block.text, block.line) for block in blocks(page)]
+    assert found == [("sh", "", "echo 1\n", 2), ("json", "a.json", "{}\n", 5)]
+
+
+def test_each_block_gets_its_own_output(tmp_path: Path) -> None:
+    script = tmp_path / "page.sh"
+    script.write_text(f"echo '{_mark(0)}'\necho one\necho '{_mark(1)}'\necho two >&2\nexit 3\n")
+    status, output = _run(script, tmp_path, dict(os.environ))
+    assert status == 3
+    assert _printed(output) == {0: "one\n", 1: "two\n"}
