@@ -312,6 +312,19 @@ def test_a_worse_candidate_is_rejected_and_told_why(
     assert audit(replays.evidence(found["id"])).findings == ()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_the_samples_say_the_auditor_comes_to_the_same_figures(
+    replays: Replays, asked: Callable[..., str], paper: PaperReplays, seed: int
+) -> None:
+    chance = random.Random(seed)
+    spread = chance.choice([0.0001, 0.01, 0.05, 0.5])
+    paper.seconds = lambda case, arm, number: 1e-6 * chance.lognormvariate(0, spread)
+    found = replays.finish(asked(rounds=chance.choice([4, 8])))
+    assert found["state"] == "succeeded"
+    assert (found["verdict"] == "accepted") == (not found["reasons"])
+    assert audit(replays.evidence(found["id"])).findings == ()
+
+
 def test_too_much_noise_is_inconclusive_and_not_accepted(
     replays: Replays, asked: Callable[..., str], paper: PaperReplays
 ) -> None:
