@@ -10,7 +10,7 @@ from search.errors import InvalidInput, Problem
 from search.outcome import Rejected
 from search.planning.fusion import Admitted, admit
 from search.planning.grouping import group_statements
-from search.planning.materialize import crossing_tiles, stage_outputs, stored_tiles
+from search.planning.materialize import Staging, crossing_tiles, stage_outputs, tiles_read_later
 from search.planning.outline import Choices, Outline, outline
 from search.planning.ownership import allocated, stripe, tree_rounds
 from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, Step
@@ -19,7 +19,7 @@ from search.program.desugar import desugar
 from search.program.dtypes import INT, program_dtypes
 from search.program.ir import DType, Loop, Reducer, Tile, Update
 from search.space.candidate import Candidate, CpuMapping, CudaMapping
-from search.space.uses import Use, cacheable_inputs, statement_uses, storable_inputs
+from search.space.uses import cacheable_inputs, statement_uses, storable_inputs
 
 STREAMED_ELEMENT_BYTES = 4
 STREAM_BYTES = 64
@@ -111,23 +111,22 @@ class ScheduleBuilder:
         if crossing:
             detail = {"tiles": crossing, "materialize": materialize, "allowed": ["recompute"]}
             return Rejected(stage="constraints", reason="tile_crosses_lanes", detail=detail)
-        stored = () if recompute else stored_tiles(uses, grouping)
-        staged = self._staged(uses, stored) if materialize == "output" else {}
-        if isinstance(staged, Rejected):
-            return staged
+        tiles = frozenset(use.statement.name for use in uses if isinstance(use.statement, Tile))
+        staging = Staging(pairs=(), needless=frozenset())
+        if materialize == "output":
+            asked = stage_outputs(self._case, uses, tiles_read_later(uses, grouping), self._dtypes)
+            if isinstance(asked, Rejected):
+                return asked
+            staging = asked
         choices = Choices(
             cached=cached,
             fused=fused,
             recompute=recompute,
-            stored=frozenset(stored),
-            staged=staged,
+            stored=frozenset() if recompute else tiles - staging.needless,
+            staged=dict(staging.pairs),
             streaming=streaming,
         )
         return outline(self._case, self._program, uses, grouping, self._dtypes, choices)
-
-    def _staged(self, uses: Sequence[Use], stored: Sequence[str]) -> dict[str, str] | Rejected:
-        staging = stage_outputs(self._case, uses, stored, self._dtypes)
-        return staging if isinstance(staging, Rejected) else dict(staging.pairs)
 
 
 def _mapping_rejection(candidate: Candidate) -> Rejected | None:

@@ -1,8 +1,8 @@
-"""Where tiles live: which need storage at all, and which output can hold one until its own final store."""
+"""Where tiles live: in private storage, or in an output that can hold one until its own final store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from search.outcome import Rejected
@@ -14,19 +14,17 @@ from search.space.uses import Use, column_axes, wide_axes
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """What ``materialize=output`` does: (tile, output) pairs; every other stored tile stays private."""
+    """What ``materialize=output`` does: (tile, output) pairs; every other tile stays private."""
 
     pairs: tuple[tuple[str, str], ...]
+    needless: frozenset[str]
+    """Tiles that an output could hold but no later loop reads: they are forwarded and stored nowhere."""
 
 
-def stored_tiles(uses: Sequence[Use], grouping: Grouping) -> tuple[str, ...]:
-    """Tiles that a later traversal reads, in program order. Only these need storage.
-
-    Within its own loop a tile's value is forwarded from op to op, so a tile without a later reader has none.
-    """
+def tiles_read_later(uses: Sequence[Use], grouping: Grouping) -> frozenset[str]:
+    """Tiles that a later traversal reads. Within its own loop a tile's value is forwarded from op to op."""
     home = {use.statement.name: grouping.loop_of[use.index] for use in uses if isinstance(use.statement, Tile)}
-    read_later = {tile for use in uses for tile in use.tiles if grouping.loop_of[use.index] != home[tile]}
-    return tuple(name for name in home if name in read_later)
+    return frozenset(tile for use in uses for tile in use.tiles if grouping.loop_of[use.index] != home[tile])
 
 
 def crossing_tiles(case: Case, uses: Sequence[Use]) -> dict[str, list[str]]:
@@ -44,9 +42,9 @@ def crossing_tiles(case: Case, uses: Sequence[Use]) -> dict[str, list[str]]:
 
 
 def stage_outputs(
-    case: Case, uses: Sequence[Use], stored: Sequence[str], dtypes: Mapping[str, DType]
+    case: Case, uses: Sequence[Use], read_later: Collection[str], dtypes: Mapping[str, DType]
 ) -> Staging | Rejected:
-    """Give each stored tile, in program order, the first eligible output that no earlier tile took.
+    """Give each tile that is read later, in program order, the first eligible output that no earlier tile took.
 
     Rejected (``no_output_staging``, with the obstacle per tile and output) when the program has tiles and no output
     could hold any of them. ``dtypes`` are the tiles' dtypes.
@@ -55,7 +53,7 @@ def stage_outputs(
     tiles = [use for use in uses if isinstance(use.statement, Tile)]
     pairs: list[tuple[str, str]] = []
     obstacles: dict[str, dict[str, str]] = {}
-    possible = False
+    needless: set[str] = set()
     for use in tiles:
         assert isinstance(use.statement, Tile)
         name = use.statement.name
@@ -66,14 +64,15 @@ def stage_outputs(
             if obstacle is None and output.name in taken:
                 obstacle = "already holds another tile"
             if obstacle is None:
-                possible = True
-                if name in stored:
+                if name in read_later:
                     pairs.append((name, output.name))
+                else:
+                    needless.add(name)
                 break
             obstacles[name][output.name] = obstacle
-    if tiles and not possible:
+    if tiles and not pairs and not needless:
         return Rejected(stage="constraints", reason="no_output_staging", detail={"tiles": obstacles})
-    return Staging(pairs=tuple(pairs))
+    return Staging(pairs=tuple(pairs), needless=frozenset(needless))
 
 
 def _obstacle(case: Case, uses: Sequence[Use], tile: Use, output: Tensor, dtype: DType) -> str | None:

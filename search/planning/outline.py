@@ -62,7 +62,7 @@ class Choices:
     """Admissions of the cached inputs whose load is fused."""
     recompute: bool
     stored: frozenset[str]
-    """Tiles with storage (see ``materialize.stored_tiles``)."""
+    """Tiles with storage: every private one, whether or not a later loop reads it, and those staged in an output."""
     staged: Mapping[str, str]
     """Stored tile to the output that holds it."""
     streaming: bool
