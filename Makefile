@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATA_DIR ?= .data
+# Nothing in the tests asserts a time, so two workers may share the cores.
+TEST_WORKERS ?= 2
 
 .PHONY: setup demo test lint types serve bench clean check-machine
 .DELETE_ON_ERROR:
@@ -26,7 +28,7 @@ demo: $(STAMP)
 	$(BIN)/tuner demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
