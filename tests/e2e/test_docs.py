@@ -2,7 +2,7 @@
 
 Blocks tagged ``sh`` and ``python`` run in order, one session and one service on one fresh data directory a page, in an
 empty directory; ``json`` blocks are parsed, and written to the file that they name (```` ```json program.json ````). A
-``text`` block right after a ``sh`` or ``python`` block is its output: each line must come out, apart from figures, ids,
+``text`` block directly below a ``sh`` or ``python`` block is its output: each line must come out, apart from figures, ids,
 digests and candidates; with ``text exact`` those too. Other ``text`` and ``console`` blocks are not run.
 """
 
@@ -47,18 +47,21 @@ class Block:
     name: str
     text: str
     line: int
+    follows: bool = False
+    """Whether nothing stands between it and the block before it."""
 
 
 def blocks(page: Path) -> list[Block]:
     found: list[Block] = []
     lines = page.read_text(encoding="utf-8").splitlines()
-    at = 0
+    at, closed = 0, -2
     while at < len(lines):
         if lines[at].startswith("```"):
             language, _, name = lines[at].removeprefix("```").partition(" ")
             end = next(n for n in range(at + 1, len(lines)) if lines[n].rstrip() == "```")
-            found.append(Block(language=language, name=name, text="\n".join(lines[at + 1 : end]) + "\n", line=at + 1))
-            at = end
+            text = "\n".join(lines[at + 1 : end]) + "\n"
+            found.append(Block(language=language, name=name, text=text, line=at + 1, follows=at == closed + 1))
+            at = closed = end
         at += 1
     return found
 
@@ -141,7 +144,7 @@ def test_a_page_runs_as_it_stands(page: Path, session: dict[str, str], tmp_path:
     assert status == 0, f"{where(page)} ended with {status}:\n{output}"
     printed = _printed(output)
     for number, block in enumerate(found):
-        if block.language == "text" and number and found[number - 1].language in ("sh", "python"):
+        if block.language == "text" and block.follows and found[number - 1].language in ("sh", "python"):
             _assert_shown(block, printed[number - 1], page)
 
 
@@ -231,9 +234,13 @@ def test_exact_output_differs_in_nothing_but_spaces() -> None:
 
 def test_blocks_are_found_with_their_tags(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("words\n```sh\necho 1\n```\n```json a.json\n{}\n```\n")
-    found = [(block.language, block.name, block.text, block.line) for block in blocks(page)]
-    assert found == [("sh", "", "echo 1\n", 2), ("json", "a.json", "{}\n", 5)]
+    page.write_text("```sh\necho 1\n```\n```text exact\n1\n```\nwords\n```json a.json\n{}\n```\n")
+    found = [(b.language, b.name, b.text, b.line, b.follows) for b in blocks(page)]
+    assert found == [
+        ("sh", "", "echo 1\n", 1, False),
+        ("text", "exact", "1\n", 4, True),
+        ("json", "a.json", "{}\n", 8, False),
+    ]
 
 
 def test_each_block_gets_its_own_output(tmp_path: Path) -> None:
