@@ -1,9 +1,9 @@
 """The documentation's examples run as they stand.
 
 Blocks tagged ``sh`` and ``python`` run in order, one session and one service on one fresh data directory a page, in an
-empty directory; ``json`` blocks are parsed, and written to the file that they name (```` ```json program.json ````). A
-``text`` block directly below a ``sh`` or ``python`` block is its output: each line must come out, apart from figures, ids,
-digests and candidates; with ``text exact`` those too. Other ``text`` and ``console`` blocks are not run.
+empty directory; ``json`` blocks are parsed, and written to the file that they name (```` ```json program.json ````).
+A ``text`` block directly below a ``sh`` or ``python`` block is its output: each line must come out, apart from figures,
+ids, digests and candidates; with ``text exact`` those too. Other ``text`` and ``console`` blocks are not run.
 """
 
 from __future__ import annotations
