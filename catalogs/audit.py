@@ -4,8 +4,10 @@ Every median, ratio, class, margin, state and verdict is worked out anew from th
 coverage, order and balance, clocks, digests, arms against frozen entries, searches and correctness records are checked.
 
 What it cannot see: the arrays, which a bundle does not hold (it checks that correctness was recorded, for every record,
-over a non-zero number of elements), and a bundle forged consistently, with samples invented and every digest and figure
-worked out from them. Who must exclude that compares ``sha256`` with the one that the service kept, or runs the replay.
+over a non-zero number of elements); a bundle forged consistently, with samples invented and every digest and figure
+worked out from them; and an edit of what nothing else depends on, once the bundle's sha256 was worked out again: words,
+errors within their bounds, samples of the search beside its medians. Who must exclude that compares ``sha256`` with the
+one that the service kept, or runs the replay.
 """
 
 from __future__ import annotations
