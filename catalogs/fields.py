@@ -83,9 +83,16 @@ def an_integer(value: Any, path: str, *, least: int) -> int:
 
 def a_number(value: Any, path: str) -> float | int:
     """A finite integer or float (no bool)."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         refuse(path, value, "a finite number")
     return value
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
 
 
 def numbers(value: Any, path: str) -> Mapping[str, float | int]:

@@ -19,6 +19,7 @@ import catalog_factory as factory
 
 import catalogs
 from catalogs import Catalog, CatalogConflict, FormatError, canonical_json, freeze, sha256_hex
+from catalogs.fields import a_number
 from catalogs.lines import digest_of, write_lines
 
 Change = Callable[[dict[str, Any]], Any]
@@ -326,3 +327,8 @@ def test_the_schema_file_and_the_reader_refuse_the_same_wrong_values() -> None:
     for name, change, _ in WRONG:
         accepted = validator.is_valid(json.loads(redigested(change)))
         assert accepted == (name in beyond_schema), name
+
+
+def test_an_integer_beyond_every_float_is_refused_by_field() -> None:
+    with pytest.raises(FormatError, match="median_seconds"):
+        a_number(10**400, "median_seconds")
