@@ -5,7 +5,7 @@ Imports neither torch nor numpy nor a compiler; each is brought in by what is gi
 
 from __future__ import annotations
 
-from search.jit.build import build, build_all
+from search.jit.building import build, build_all
 from search.jit.errors import (
     FrozenMismatch,
     JitError,

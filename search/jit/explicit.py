@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,7 @@ def explicit_candidate(case: Case, candidate: Candidate | Mapping[str, Any] | No
         # each knob has one value here, not a list of them
         problems = [
             Problem(
-                field="/candidate" + problem.field.removesuffix("/0"),
+                field="/candidate" + re.sub(r"^(/[^/]+)/0(?=/|$)", r"\1", problem.field),
                 value=problem.value,
                 message=problem.message,
                 allowed=problem.allowed,

@@ -353,6 +353,6 @@ def test_what_binds_a_kernel_to_its_rows() -> None:
         "axes": {**AXES, "col": {"dim": "rows", "kind": "column"}},
     }
     assert "col" in str(row_bound(resolve_case({"program": square, "dims": {"rows": 4}})))
-    body = [{"store": {"tensor": "y", "over": ["col"], "value": "x[row, col + rows - 4]"}}, *TWO_OUTPUTS["body"][::2]]  # type: ignore[index]
+    body = [{"store": {"tensor": "y", "over": ["col"], "value": "x[row, col + rows - 4]"}}, *TWO_OUTPUTS["body"][::2]]
     shifted = {**TWO_OUTPUTS, "name": "shifted", "body": body}
     assert "subscript" in str(row_bound(resolve_case({"program": shifted, "dims": {"rows": 4, "cols": 6}})))

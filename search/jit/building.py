@@ -90,7 +90,8 @@ def build(
                 raise InvalidInput([Problem(field=f"/{name}", value=str(value)[:200], message=message, allowed=None)])
         wanted = _frozen(what, program=program, catalog=catalog)
     else:
-        _refuse_other(what)
+        if isinstance(what, Miss):
+            _entry(what)  # says why it is one
         case = explicit_case(what, dims=dims, params=params, dtypes=dtypes)
         wanted = _Wanted(case=case, candidate=explicit_candidate(case, candidate))
     return _kernels([wanted], artifacts=artifacts, store_dir=store_dir, timeout_seconds=timeout_seconds, **options)[0]
@@ -120,18 +121,19 @@ def build_all(
 
 
 def _frozen(hit: Any, *, program: Mapping[str, Any] | None, catalog: OpenCatalog | Catalog | None) -> _Wanted:
-    if not isinstance(hit, Hit | Entry):
-        _refuse_other(hit)
     table: KernelTable | None = catalog.snapshot if isinstance(catalog, OpenCatalog) else catalog
-    frozen = thaw(hit.entry if isinstance(hit, Hit) else hit, program=program, table=table)
+    frozen = thaw(_entry(hit), program=program, table=table)
     return _Wanted(case=frozen.case, candidate=frozen.candidate, frozen=frozen)
 
 
-def _refuse_other(what: Any) -> None:
-    """InvalidInput for a Miss, and for what is neither a hit nor a kernel."""
-    if isinstance(what, Miss):
-        message = f"a miss cannot be built: {what.reason}"
-        raise InvalidInput([Problem(field="", value=repr(what), message=message, allowed="a Hit")])
+def _entry(hit: Any) -> Entry:
+    """The entry of a hit. InvalidInput for a Miss, with its reason, and for what is neither."""
+    if isinstance(hit, Entry):
+        return hit
+    if isinstance(hit, Hit):
+        return hit.entry
+    message = f"a miss cannot be built: {hit.reason}" if isinstance(hit, Miss) else "not a catalog's hit or entry"
+    raise InvalidInput([Problem(field="", value=repr(hit)[:200], message=message, allowed="a Hit or an Entry")])
 
 
 def _kernels(
