@@ -72,7 +72,8 @@ def record(database: Database, acceptance_id: str, attempt: int, one: ReplayReco
 def forget_failures(database: Database, acceptance_id: str) -> None:
     """A step was done as a whole: earlier failures count no more."""
     with database.write() as session:
-        if acceptances.acceptance_row(session, acceptance_id)["failures"]:
+        row = acceptances.acceptance_row(session, acceptance_id)
+        if row["state"] == "running" and row["failures"]:
             acceptances.update_acceptance(session, acceptance_id, {"failures": 0})
 
 

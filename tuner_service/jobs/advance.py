@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from search.device.spec import DeviceSpec
-from search.events import CaseSettled
 from search.steps import Settle, Step, is_quiet, missing, queue_of, step_document
 from tuner_service.db.clock import now
 from tuner_service.db.engine import Database
@@ -39,8 +38,11 @@ class Advancer:
         engine: Engine,
         devices: Callable[[], Mapping[str, DeviceSpec]],
         compile_slots: int,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
+        """``stopped`` says whether the service is told to stop: a large space must not keep it."""
         self._database, self._ledger, self._engine, self._devices = database, ledger, engine, devices
+        self._stopped = stopped
         self._limits = {"compile": compile_slots + 1, "device": DEVICE_TASKS}
 
     def advance(self, job_id: str) -> None:
@@ -48,7 +50,6 @@ class Advancer:
         with self._database.read() as session:
             job = jobs.job_row(session, job_id)
         if job_has_ended(job["state"]):
-            self._close(job)
             return
         try:
             self._check_device(job)
@@ -58,9 +59,6 @@ class Advancer:
         except OurFault as fault:
             end_job(self._database, job_id, "failed", error=str(fault))
             self._engine.cancel(job_id)
-            with self._database.read() as session:
-                job = jobs.job_row(session, job_id)
-            self._close(job)
 
     def _check_device(self, job: Mapping[str, Any]) -> None:
         """Timings of one job come from one device with one toolchain. Raises DeviceVanished."""
@@ -93,8 +91,8 @@ class Advancer:
         for row in rows:
             if row["settled"]:
                 continue
-            if not row["opened"]:
-                open_case(self._database, job["id"], row["id"])
+            if not open_case(self._database, job["id"], row["id"], stopped=self._stopped):
+                return
             unsettled += not self._advance_case(job, row, [c for c in standing if c.case_id == row["id"]], room)
             if not any(room[queue] > 0 for queue in self._limits):
                 return
@@ -110,8 +108,7 @@ class Advancer:
             losses = trials.losses(session, row["id"])
         for step in apart(missing(state, [one.step for one in standing]), losses):
             if isinstance(step, Settle):
-                settle(self._database, self._ledger, job["id"], row["id"], step.result)
-                return True
+                return settle(self._database, self._ledger, job["id"], row["id"], step.result)
             queue = queue_of(step)
             if room[queue] <= 0:
                 continue
@@ -142,29 +139,3 @@ class Advancer:
             return True
         release(self._database, self._ledger, claimed.key, fault=None, stopped=True)
         return False
-
-    def _close(self, job: Mapping[str, Any]) -> None:
-        """Settles what an ended job left open: its counts then add up, and no winner is named."""
-        with self._database.read() as session:
-            rows = [row for row in cases.case_rows(session, job["id"]) if not row["settled"]]
-        for row in rows:
-            open_case(self._database, job["id"], row["id"])
-            with self._database.read() as session:
-                state = self._ledger.load(session, row["id"])
-            steps = missing(state)
-            result = steps[0].result if steps and isinstance(steps[0], Settle) else _unfinished(job["state"])
-            settle(self._database, self._ledger, job["id"], row["id"], result)
-
-
-def _unfinished(state: str) -> CaseSettled:
-    """The result of a case whose trials had all ended when its job did, but not its finals."""
-    return CaseSettled(
-        winner=None,
-        reference=None,
-        tie_set=(),
-        reference_tie_set=(),
-        noise_floor=None,
-        regret=None,
-        predicted=None,
-        error=f"the job was {state} before a winner was selected",
-    )

@@ -117,13 +117,6 @@ class Change:
     entry: Entry
 
 
-def touch(session: Session, case_id: str) -> None:
-    """Makes every copy of a case's state stale, after its rows were changed by other means."""
-    row = cases.case_row(session, case_id)
-    assert row is not None
-    cases.update_case(session, case_id, {"revision": row["revision"] + 1})
-
-
 def _state(session: Session, case: Mapping[str, Any]) -> CaseState:
     """From rows: the trials as they stand, then the recorded events of the case as a whole, in their order."""
     request = jobs.job_row(session, case["job_id"])["request"]

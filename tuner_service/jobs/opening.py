@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,11 +29,12 @@ def case_of(document: Mapping[str, Any]) -> Case:
     return resolve_case(document, limits=STORED_LIMITS)
 
 
-def open_case(database: Database, job_id: str, case_id: str) -> None:
-    """Adds the rows that a case lacks, in canonical order; does nothing when it is opened.
+def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callable[[], bool] = lambda: False) -> bool:
+    """Adds the rows that a case lacks, in canonical order; whether it is open now.
 
-    In a job that has ended the candidates are recorded too, as ``not_run`` unless their plan rejects them, so that
-    the counts add up. Idempotent; safe to be killed at any moment. Raises DatabaseProblem.
+    It is not when the job has ended meanwhile, or when it was told to stop: nothing is added from then on, and what has
+    no row yet is counted as ``not_run``, or comes with the next call. Idempotent; safe to be killed at any moment.
+    Raises DatabaseProblem.
     """
     with database.read() as session:
         row = cases.case_row(session, case_id)
@@ -41,18 +42,25 @@ def open_case(database: Database, job_id: str, case_id: str) -> None:
         assert row is not None
         done = trials.count_trials(session, case_id)
     if row["opened"]:
-        return
+        return True
+    if job_has_ended(job["state"]):
+        return False
     planned = itertools.islice(_plan(row, job), done, None)
     for first in itertools.count(done, CHUNK_TRIALS):
+        if stopped():
+            return False
         chunk = list(itertools.islice(planned, CHUNK_TRIALS))
         with database.write() as session:
-            ended = job_has_ended(jobs.job_row(session, job_id)["state"])
-            rows = [_row(job_id, case_id, first + place, item, ended=ended) for place, item in enumerate(chunk)]
-            trials.insert_trials(session, rows)
+            if job_has_ended(jobs.job_row(session, job_id)["state"]):
+                return False
+            trials.insert_trials(
+                session, [_row(job_id, case_id, first + place, item) for place, item in enumerate(chunk)]
+            )
             if len(chunk) < CHUNK_TRIALS:
                 cases.update_case(session, case_id, {"opened": True, "revision": row["revision"] + 1})
                 jobs.add_job_event(session, job_id, "case", {"case_id": case_id, "event": "opened"})
-                return
+                return True
+    raise AssertionError("unreachable: the last chunk is a short one")
 
 
 def _plan(row: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[PlannedCandidate]:
@@ -62,9 +70,9 @@ def _plan(row: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[PlannedCan
     return plan_case(case, space, budget_scalars=job["request"]["private_budget_scalars"])
 
 
-def _row(job_id: str, case_id: str, ordinal: int, planned: PlannedCandidate, *, ended: bool) -> dict[str, Any]:
+def _row(job_id: str, case_id: str, ordinal: int, planned: PlannedCandidate) -> dict[str, Any]:
     candidate, rejection, plan = planned.candidate, planned.rejection, planned.plan
-    outcome = "rejected" if rejection else "not_run" if ended else "pending"
+    outcome = "rejected" if rejection else "pending"
     word = candidate.input
     stamp = now()
     return {

@@ -42,8 +42,10 @@ def record(
 
 
 def settle(database: Database, ledger: Ledger, job_id: str, case_id: str, result: CaseSettled) -> bool:
-    """Stores a case's result, also when its job was cancelled or has failed; False when it has one."""
+    """Stores a case's result; False when it has one, or when its job does not run (any more)."""
     with database.write() as session:
+        if jobs.job_row(session, job_id)["state"] != "running":
+            return False
         change = ledger.change(session, case_id, result, worker=None)
         if change is None:
             return False

@@ -185,6 +185,7 @@ class Runtime:
             engine=engine,
             devices=lambda: self._devices,
             compile_slots=self.compile_slots,
+            stopped=self._stopping.is_set,
         )
         acceptances = AcceptanceAdvancer(database=self.database, engine=engine, devices=lambda: self._devices)
         self._patiently(lambda: self._wanted.update(recover(self.database)))

@@ -291,7 +291,7 @@ def test_a_vanished_device_fails_the_job(service: Any, submitted: str) -> None:
     job = service.finish(submitted)
     assert job["state"] == "failed"
     assert "not attached" in job["error"]
-    assert job["progress"]["not_run"] == 3
+    assert job["progress"]["not_run"] == 4
 
 
 def test_a_changed_toolchain_fails_the_job(service: Any, submitted: str, make_device: Any) -> None:
@@ -333,9 +333,8 @@ def test_cancel_before_any_row_exists_still_adds_up(
     assert service.job(submitted)["progress"] == {
         "enumerated": 4, "rejected": 0, "measured": 0, "pending": 0, "not_run": 4
     }  # fmt: skip
-    job = service.finish(submitted)
-    assert job["progress"] == {"enumerated": 4, "rejected": 1, "measured": 0, "pending": 0, "not_run": 3}
-    assert {trial["outcome"] for trial in service.trials(submitted)} == {"rejected", "not_run"}
+    job = service.job(submitted)
+    assert service.finish(submitted) == job
     assert check_sum(job)
 
 

@@ -43,10 +43,8 @@ def update_job(session: Session, job_id: str, values: Mapping[str, Any]) -> None
 
 
 def active_job_ids(session: Session) -> list[str]:
-    """Jobs that still need something, oldest first: those not ended, and ended ones with unsettled cases."""
-    unsettled = select(Case.job_id).where(Case.settled.is_(False))
-    query = select(Job.id).where(or_(Job.state.in_(("queued", "running")), Job.id.in_(unsettled))).order_by(Job.id)
-    return list(session.scalars(query))
+    """Jobs that have not ended, oldest first."""
+    return list(session.scalars(select(Job.id).where(Job.state.in_(("queued", "running"))).order_by(Job.id)))
 
 
 def get_job(session: Session, job_id: str) -> dict[str, Any]:
