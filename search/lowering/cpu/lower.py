@@ -82,7 +82,8 @@ class CpuLowering:
                     yield lowered
                 else:
                     waiting.append(lowered)
-                if len(waiting) >= BATCH:
+                # A fresh build is the witness that a batch's machine code is what a kernel alone would be.
+                if fresh or len(waiting) >= BATCH:
                     running.append(compiling.submit(build.compiled, tuple(waiting)))
                     waiting.clear()
                 while running and running[0].done():
