@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,8 +97,19 @@ class SettingDescription:
         return {k: str(v) if isinstance(v, Path) else v for k, v in vars(self).items()}
 
 
+CHILDREN_READ: tuple[tuple[str, str, str], ...] = (
+    ("TUNER_CC", "gcc", "C compiler, a name on the PATH or a path. Read from the environment by what compiles."),
+    (
+        "TUNER_LOCK_DIR",
+        str(Path(tempfile.gettempdir()) / "tuner-device-locks"),
+        "Directory of the host-wide device locks. All that measure on this host must name the same.",
+    ),
+)
+"""(variable, default, description) of what is read below the service, from its environment and nowhere else."""
+
+
 def describe(settings: Settings) -> tuple[SettingDescription, ...]:
-    """Every setting in declared order, with the values that ``settings`` holds."""
+    """Every setting in declared order, with the values that ``settings`` holds; then those of ``CHILDREN_READ``."""
     return tuple(
         SettingDescription(
             name=name,
@@ -107,6 +119,15 @@ def describe(settings: Settings) -> tuple[SettingDescription, ...]:
             description=field.description or "",
         )
         for name, field in Settings.model_fields.items()
+    ) + tuple(
+        SettingDescription(
+            name=variable.removeprefix(ENVIRONMENT_PREFIX).lower(),
+            variable=variable,
+            value=os.environ.get(variable) or default,
+            default=default,
+            description=description,
+        )
+        for variable, default, description in CHILDREN_READ
     )
 
 

@@ -58,7 +58,14 @@ def ratio_words(ratio: Mapping[str, float] | None) -> str:
     """A ratio with the range that was observed: ``0.42 [0.40, 0.47]``."""
     if ratio is None:
         return NOTHING
-    return f"{ratio['median']:.2f} [{ratio['min']:.2f}, {ratio['max']:.2f}]"
+    return f"{times_words(ratio['median'])} [{times_words(ratio['min'])}, {times_words(ratio['max'])}]"
+
+
+def times_words(ratio: float) -> str:
+    """One ratio: two decimals, or two significant digits where those would hide it: ``0.42``, ``0.00034``."""
+    if abs(ratio) >= 0.095 or ratio == 0:
+        return f"{ratio:.2f}"
+    return f"{ratio:.2g}" if abs(ratio) >= 1e-4 else f"{ratio:.1e}"
 
 
 def median_seconds(trial: Mapping[str, Any] | None, phase: str = "device_batch") -> float | None:

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from search.errors import InvalidInput
+from search.errors import InvalidInput, ToolchainUnavailable
+from search.lowering.cpu.toolchain import compiler
+from search.measuring.device_lock import default_lock_dir
 from tuner_service.app import require_loopback, serve
 from tuner_service.settings import Settings, describe, is_loopback
 
 
 def test_every_setting_is_described_with_its_variable_and_unit(tmp_path: Path) -> None:
     rows = describe(Settings(data_dir=tmp_path))
-    assert [row.name for row in rows] == list(Settings.model_fields)
+    assert [row.name for row in rows] == [*Settings.model_fields, "cc", "lock_dir"]
     for row in rows:
         assert row.variable == f"TUNER_{row.name.upper()}"
         assert row.description.endswith((".", ")")) or row.description
@@ -22,6 +24,32 @@ def test_every_setting_is_described_with_its_variable_and_unit(tmp_path: Path) -
     described = {row.name: row for row in rows}
     assert described["data_dir"].value == tmp_path
     assert described["port"].default == 8000
+
+
+def test_what_is_read_below_the_service_is_described_with_what_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def described() -> dict[str, tuple[object, object]]:
+        return {row.variable: (row.value, row.default) for row in describe(Settings(data_dir=tmp_path))}
+
+    monkeypatch.delenv("TUNER_CC", raising=False)
+    monkeypatch.delenv("TUNER_LOCK_DIR", raising=False)
+    assert described()["TUNER_CC"] == ("gcc", "gcc")
+    assert described()["TUNER_LOCK_DIR"] == (str(default_lock_dir()),) * 2
+    monkeypatch.setenv("TUNER_CC", "")
+    assert described()["TUNER_CC"] == ("gcc", "gcc")
+    elsewhere = str(tmp_path / "no-such-gcc")
+    monkeypatch.setenv("TUNER_CC", elsewhere)
+    monkeypatch.setenv("TUNER_LOCK_DIR", str(tmp_path))
+    assert described()["TUNER_CC"] == (compiler_wanted(), "gcc") == (elsewhere, "gcc")
+    assert described()["TUNER_LOCK_DIR"][0] == str(default_lock_dir())
+
+
+def compiler_wanted() -> str:
+    """The compiler that the lowering asks for, as it says when there is none of that name."""
+    with pytest.raises(ToolchainUnavailable) as refused:
+        compiler()
+    return str(refused.value).split("'")[1]
 
 
 def test_the_environment_is_read_and_arguments_win(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,8 @@ def test_fingerprint(service: Any, documents: Any, tmp_path: Path, capsys: pytes
 
 
 def test_words() -> None:
+    compared = {"ratio_median": 0.00034, "ratio_min": 0.25, "ratio_max": 1.5, "class": "mixed"}
+    assert ratio_words(compared) == "0.00034 [0.25, 1.50] mixed"
     assert ratio_words(None) == "–"
     assert verdict_words(acceptance("accepted")).startswith("accepted: in 4 rounds")
     assert verdict_words(acceptance("rejected")) == "rejected, for 1 reason(s)"

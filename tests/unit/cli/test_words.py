@@ -71,3 +71,22 @@ def test_details_are_cut_and_stay_on_one_line() -> None:
     assert "\n" not in text
     assert text.startswith("output=first second")
     assert text.endswith("…, budget=64")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (17.345, "17.34"),
+        (1.0, "1.00"),
+        (0.4249, "0.42"),
+        (0.0999, "0.10"),
+        (0.05, "0.05"),
+        (0.0349, "0.035"),
+        (0.0003412, "0.00034"),
+        (0.0000123, "1.2e-05"),
+        (0.0, "0.00"),
+    ],
+)
+def test_a_small_ratio_never_reads_as_zero(ratio: float, text: str) -> None:
+    assert words.times_words(ratio) == text
+    assert words.ratio_words({"median": ratio, "min": 0.25, "max": 1}) == f"{text} [0.25, 1.00]"

@@ -14,7 +14,7 @@ from tuner_service.cli.connect import connected
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
 from tuner_service.cli.options import DataDirOption, JsonOption, UrlOption
 from tuner_service.cli.output import print_json, print_line, print_table, say
-from tuner_service.cli.words import NOTHING, case_words, percent_words
+from tuner_service.cli.words import NOTHING, case_words, percent_words, times_words
 from tuner_service.client import Client, ClientError, Document
 
 OPPONENTS = ("reference", "default", "incumbent", "torch")
@@ -130,5 +130,5 @@ def ratio_words(comparison: Mapping[str, Any] | None) -> str:
         return NOTHING
     if comparison["class"] == "control":
         return "same code"
-    low, high = comparison["ratio_min"], comparison["ratio_max"]
-    return f"{comparison['ratio_median']:.2f} [{low:.2f}, {high:.2f}] {comparison['class']}"
+    middle, low, high = (times_words(comparison[f"ratio_{name}"]) for name in ("median", "min", "max"))
+    return f"{middle} [{low}, {high}] {comparison['class']}"
