@@ -6,6 +6,7 @@ Cheap enough to run in the service: no compiler library is imported, files are h
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from search.device.probe import probe_cpu
@@ -15,15 +16,19 @@ from search.lowering.cpu import toolchain
 _TIMING_SOURCES = ("protocol.py", "timers.py", "timer.c", "kernel_child.py", "buffers.py")
 
 
-def attached_devices(work_dir: str | Path) -> tuple[DeviceSpec, ...]:
+def attached_devices(work_dir: str | Path, *, cancelled: Callable[[], bool] = lambda: False) -> tuple[DeviceSpec, ...]:
     """Every device that jobs may name. ``work_dir`` keeps the cache of file hashes and the compiler's self-test.
 
-    Takes about a second the first time on a machine (compiler self-test, hashing of TileLang's libraries).
+    Takes about a second the first time on a machine (compiler self-test, hashing of TileLang's libraries), and a few
+    when the compiler hangs. Raises Cancelled when ``cancelled()`` says so; nothing that was started stays.
     """
     work = Path(work_dir)
     work.mkdir(parents=True, exist_ok=True)
-    described = {**toolchain.fingerprint(cache_dir=work), "timing_sources_sha256": timing_sources_sha256()}
-    return (probe_cpu(toolchain=described, unavailable=toolchain.check(work_dir=work)),)
+    parts = toolchain.fingerprint(cache_dir=work, cancelled=cancelled)
+    # A compiler that does not even say its version is not asked again: it may hang once more.
+    unavailable = parts["compiler"].get("unavailable") or toolchain.check(work_dir=work, cancelled=cancelled)
+    described = {**parts, "timing_sources_sha256": timing_sources_sha256()}
+    return (probe_cpu(toolchain=described, unavailable=unavailable),)
 
 
 def timing_sources_sha256() -> str:

@@ -10,13 +10,13 @@ import gc
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from search.errors import ToolchainUnavailable
+from search.lowering.command import run_command
 from search.measuring.protocol import Phase, PhaseTiming, Protocol, Timing
 from search.stats.summary import median
 
@@ -24,6 +24,7 @@ COMPILER_VARIABLE = "TUNER_CC"
 MAX_ARGUMENTS = 16
 _SOURCE = Path(__file__).with_name("timer.c")
 _FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared")
+_COMPILER_SECONDS = 30.0
 _NANO = 1e-9
 
 
@@ -46,13 +47,9 @@ def ensure_timer(work_dir: Path) -> Path:
 
 
 def _run(command: Sequence[str]) -> str:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=True, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        output = getattr(error, "stderr", None) or str(error)
-        raise ToolchainUnavailable(f"{command[0]} does not work: {str(output)[-2000:]}") from error
+    done = run_command(command, timeout_seconds=_COMPILER_SECONDS)
+    if done.failure is not None:
+        raise ToolchainUnavailable(f"{command[0]} does not work: {done.failure}")
     return done.stdout
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from search.errors import ToolchainUnavailable
+from search.errors import Cancelled, ToolchainUnavailable
 from search.lowering.cpu import toolchain
 from search.lowering.cpu.file_hashes import FileHashes
+from search.measuring.attach import attached_devices
 
 pytestmark = pytest.mark.toolchain
 
@@ -31,7 +32,9 @@ def test_this_machine_can_build(tmp_path: Path) -> None:
     ("compiler", "words"),
     [
         ("/nowhere/gcc", "not found"),
-        ("exit 1", "cannot compile"),
+        ("exit 1", "cannot compile a trivial program: exit status 1, and it printed nothing"),
+        ("kill -ABRT $$", "cannot compile a trivial program: killed by SIGABRT, and it printed nothing"),
+        ("sleep 1000", "did not end within 1 s"),
         ("echo 'cc1: out of order' >&2; exit 4", "out of order"),
         ('for last; do :; done; touch "$last"', "cannot run"),
     ],
@@ -43,9 +46,12 @@ def test_a_missing_or_broken_compiler_is_a_reason(
         # what the last case "compiles" is an empty file, which cannot be run
         compiler = script(tmp_path / "cc", compiler.replace('for last; do :; done; touch "$last"', ": > check"))
     monkeypatch.setenv("TUNER_CC", compiler)
+    if "did not end" in words:
+        monkeypatch.setattr(toolchain, "ANSWER_SECONDS", 1.0)
     reason = toolchain.check(work_dir=tmp_path)
     assert reason is not None
     assert words in reason
+    assert len(reason) < 300
 
 
 def test_a_missing_compiler_raises_where_one_is_needed_and_shows_in_the_fingerprint(
@@ -55,6 +61,25 @@ def test_a_missing_compiler_raises_where_one_is_needed_and_shows_in_the_fingerpr
     with pytest.raises(ToolchainUnavailable, match="/nowhere/gcc"):
         toolchain.compiler()
     assert "/nowhere/gcc" in toolchain.fingerprint()["compiler"]["unavailable"]
+
+
+def test_a_compiler_that_hangs_makes_the_device_unavailable_and_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setenv("TUNER_CC", script(tmp_path / "cc", f"echo asked >> {tmp_path}/log; sleep 1000"))
+    (device,) = attached_devices(tmp_path / "work")
+    assert not device.available
+    assert device.reason == f"{tmp_path}/cc did not end within 1 s"
+    assert (tmp_path / "log").read_text() == "asked\n"
+
+
+@pytest.mark.parametrize("hangs", ['case "$1" in --version|-print*) echo x;; *) sleep 1000;; esac', "sleep 1000"])
+def test_probing_stops_at_once_when_told_to(hangs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "ANSWER_SECONDS", 1000.0)
+    monkeypatch.setenv("TUNER_CC", script(tmp_path / "cc", f"touch {tmp_path}/asked\n{hangs}"))
+    with pytest.raises(Cancelled):
+        attached_devices(tmp_path / "work", cancelled=(tmp_path / "asked").exists)
 
 
 def test_the_fingerprint_names_every_part_and_imports_nothing_heavy() -> None:

@@ -112,7 +112,8 @@ def _device(name: Any, devices: Mapping[str, DeviceSpec], report: Report) -> Dev
     if named:
         reasons = "; ".join(f"{spec.id}: {spec.reason or 'no reason known'}" for spec in named)
         others = sorted({word for spec in devices.values() if spec.available for word in (spec.kind, spec.id)})
-        report.add("/device", name, f"this device is unavailable ({reasons})", others)
+        allowed = others or "none: no attached device can be used now"
+        report.add("/device", name, f"this device is unavailable ({reasons})", allowed)
         return None
     known = sorted({word for spec in devices.values() for word in (spec.kind, spec.id)})
     report.add("/device", name, "unknown device; give a kind or an id", known)

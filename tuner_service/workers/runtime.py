@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from search.device.spec import DeviceSpec
-from search.errors import InvalidInput
+from search.errors import Cancelled, InvalidInput
 from search.events import Built, Event
 from search.lowering.contract import Source
 from search.lowering.store import ArtifactStore
@@ -64,7 +64,7 @@ class Runtime:
         self.database, self.data_dir = database, DataDir(data_dir)
         self.compile_slots, self.child_timeout_seconds = compile_slots, child_timeout_seconds
         self._period_seconds, self._stop_timeout_seconds = advance_period_seconds, stop_timeout_seconds
-        self._probe = probe or _attached_devices
+        self._probe = probe or (lambda work: _attached_devices(work, cancelled=self._stopping.is_set))
         self._make_tools = tools or _toolbox
         self._devices: dict[str, DeviceSpec] = {}
         self._engine: LocalEngine | None = None
@@ -262,6 +262,8 @@ class Runtime:
         while not self._stopping.is_set():
             try:
                 self._devices = {spec.id: spec for spec in self._probe(self.data_dir.work)}
+            except Cancelled:
+                return False
             except Exception:
                 log.exception("devices could not be probed; trying again")
                 self._stopping.wait(PROBE_RETRY_SECONDS)
@@ -279,6 +281,8 @@ class Runtime:
                 found = {spec.id: spec for spec in self._probe(self.data_dir.work)}
                 self._devices = {id_: found.get(id_, spec) for id_, spec in self._devices.items()}
             self._note_devices()
+        except Cancelled:
+            return
         except Exception:
             log.exception("devices could not be looked at again")
 
@@ -310,10 +314,10 @@ class RuntimeTools(Tools, ReplayTools, Protocol):
         ...
 
 
-def _attached_devices(work: Path) -> Sequence[DeviceSpec]:
+def _attached_devices(work: Path, *, cancelled: Callable[[], bool]) -> Sequence[DeviceSpec]:
     from search.measuring.attach import attached_devices
 
-    return attached_devices(work)
+    return attached_devices(work, cancelled=cancelled)
 
 
 def _toolbox(runtime: Runtime) -> RuntimeTools:

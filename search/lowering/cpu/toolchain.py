@@ -11,12 +11,13 @@ import importlib.util
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from search.errors import ToolchainUnavailable
+from search.lowering.command import run_command
 from search.lowering.cpu.file_hashes import FileHashes
 
 HEADER = Path(__file__).with_name("tuner.h")
@@ -41,7 +42,8 @@ COMPILE_FLAGS: tuple[str, ...] = (
 LINK_FLAGS: tuple[str, ...] = ("-shared", "-s")
 LIBRARIES: tuple[str, ...] = ("-lm",)
 _NO_TILELANG = "TileLang is not installed; install the extra 'tune'"
-_CHECK_SECONDS = 20.0
+ANSWER_SECONDS = 5.0
+"""A compiler that takes longer for a question or a trivial program is taken for broken."""
 _PROGRAM = '#include "tuner.h"\nint main(void) { return tuner_exp(0.0f) == 1.0f ? 0 : 1; }\n'
 
 
@@ -62,8 +64,11 @@ def objdump() -> str:
     return found
 
 
-def check(*, work_dir: Path | None = None) -> str | None:
-    """Why this toolchain cannot build kernels, or None: compiles and runs a program of two lines in ``work_dir``."""
+def check(*, work_dir: Path | None = None, cancelled: Callable[[], bool] = lambda: False) -> str | None:
+    """Why this toolchain cannot build kernels, or None: compiles and runs a program of two lines in ``work_dir``.
+
+    Takes ``ANSWER_SECONDS`` at most when it hangs. Raises Cancelled when ``cancelled()`` says so.
+    """
     if importlib.util.find_spec("tilelang") is None:
         return _NO_TILELANG
     try:
@@ -77,24 +82,23 @@ def check(*, work_dir: Path | None = None) -> str | None:
         command = [cc, *COMPILE_FLAGS, "-I", str(HEADER.parent), str(source), "-o", str(program), *LIBRARIES]
         for step, words in (("compile", command), ("run", [str(program)])):
             try:
-                done = subprocess.run(words, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False)
-            except (OSError, subprocess.TimeoutExpired) as error:
-                return f"C compiler {cc}: cannot {step} a trivial program: {error}"
-            if done.returncode != 0:
-                return (
-                    f"C compiler {cc}: cannot {step} a trivial program: {(done.stderr or done.stdout).strip()[-800:]}"
-                )
+                failure = run_command(words, timeout_seconds=ANSWER_SECONDS, cancelled=cancelled).failure
+            except ToolchainUnavailable as error:
+                failure = str(error)
+            if failure is not None:
+                return f"C compiler {cc}: cannot {step} a trivial program: {failure}"
     return None
 
 
-def fingerprint(*, cache_dir: Path | None = None) -> dict[str, Any]:
+def fingerprint(*, cache_dir: Path | None = None, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
     """Versions and sha256 of everything that shapes the machine code; a missing part says so (see :func:`check`).
 
-    ``cache_dir`` keeps the hashes of big files between processes, by path, size and time of change.
+    ``cache_dir`` keeps the hashes of big files between processes, by path, size and time of change. Raises Cancelled
+    when ``cancelled()`` says so.
     """
     hashes = FileHashes(cache_dir)
     described = {
-        "compiler": _compiler(hashes),
+        "compiler": _compiler(hashes, cancelled),
         "tilelang": _tilelang(hashes),
         "libc": " ".join(platform.libc_ver()),
         "flags": [*COMPILE_FLAGS, *LINK_FLAGS, *LIBRARIES],
@@ -104,13 +108,13 @@ def fingerprint(*, cache_dir: Path | None = None) -> dict[str, Any]:
     return described
 
 
-def _compiler(hashes: FileHashes) -> dict[str, Any]:
+def _compiler(hashes: FileHashes, cancelled: Callable[[], bool]) -> dict[str, Any]:
     try:
         cc = compiler()
-        version = _output([cc, "--version"]).splitlines()
+        version = _answer([cc, "--version"], cancelled).splitlines()
         files = {"driver": cc}
         for program in ("cc1", "as", "ld"):
-            path = shutil.which(_output([cc, f"-print-prog-name={program}"]).strip())
+            path = shutil.which(_answer([cc, f"-print-prog-name={program}"], cancelled).strip())
             if path:
                 files[program] = path
     except ToolchainUnavailable as error:
@@ -152,9 +156,8 @@ def lowering_sha256() -> str:
     return digest.hexdigest()
 
 
-def _output(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ToolchainUnavailable(f"{command[0]} does not answer: {error}") from error
+def _answer(command: list[str], cancelled: Callable[[], bool]) -> str:
+    done = run_command(command, timeout_seconds=ANSWER_SECONDS, cancelled=cancelled)
+    if done.failure is not None:
+        raise ToolchainUnavailable(f"C compiler {' '.join(command)}: {done.failure}")
     return done.stdout

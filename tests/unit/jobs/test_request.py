@@ -191,3 +191,14 @@ def test_plan_counts_and_pages(resolve: Resolve, small: dict[str, Any]) -> None:
     assert [*plan_items(resolved, 0), *plan_items(resolved, 1)] == whole["items"]
     rejected = [item for item in whole["items"] if item["outcome"] == "rejected"]
     assert [item["detail"]["budget_scalars"] for item in rejected] == [8, 8]
+
+
+def test_what_is_allowed_instead_of_an_unavailable_device(small: Any, make_device: Any) -> None:
+    broken = make_device(available=False, reason="gcc is gone")
+    with pytest.raises(InvalidInput) as none:
+        resolve_request(small, devices={broken.id: broken}, limits=Limits())
+    assert [problem.allowed for problem in none.value.problems] == ["none: no attached device can be used now"]
+    other = make_device(id="gpu:1", kind="nvidia-paper")
+    with pytest.raises(InvalidInput) as some:
+        resolve_request({**small, "device": "cpu"}, devices={broken.id: broken, other.id: other}, limits=Limits())
+    assert [problem.allowed for problem in some.value.problems] == [["gpu:1", "nvidia-paper"]]

@@ -1,0 +1,138 @@
+"""A command of a toolchain, run so that nothing of it stays: bounded in time, its whole process group killed after it.
+
+A compiler is a driver that starts others, and may be a script of somebody's: killing the driver alone leaves them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from search.errors import Cancelled, ToolchainUnavailable
+
+KEPT_BYTES = 1 << 16
+"""Of each stream so much is kept, the end of it: a command that prints without end must not fill memory."""
+TAIL_CHARS = 800
+_POLL_SECONDS = 0.02
+_running: set[int] = set()
+"""Process groups that are not killed yet: a thread that waits for one may be gone before it, with this process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended, and what it printed."""
+
+    returncode: int
+    """Negative: the signal that killed it."""
+    stdout: str
+    stderr: str
+
+    @property
+    def failure(self) -> str | None:
+        """Why this is a failure, with the end of what was printed; None for exit status 0."""
+        if self.returncode == 0:
+            return None
+        how = f"exit status {self.returncode}"
+        if self.returncode < 0:
+            how = f"killed by {signal.Signals(-self.returncode).name}"
+        printed = (self.stderr.strip() or self.stdout.strip())[-TAIL_CHARS:]
+        return f"{how}: {printed}" if printed else f"{how}, and it printed nothing"
+
+
+def run_command(
+    words: Sequence[str], *, timeout_seconds: float, cancelled: Callable[[], bool] = lambda: False
+) -> Ended:
+    """Runs a command to its end, without input, in a process group that is killed whatever happens.
+
+    Raises ToolchainUnavailable when it cannot be started or does not end in time, Cancelled when ``cancelled()`` says
+    so; both within a moment.
+    """
+    try:
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolchainUnavailable(f"{words[0]} cannot be started: {error.strerror or error}") from error
+    _running.add(process.pid)
+    streams = _Streams(process)
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        while not _has_ended(process.pid):
+            if cancelled():
+                raise Cancelled(f"{words[0]} was stopped")
+            if time.monotonic() > deadline:
+                raise ToolchainUnavailable(f"{words[0]} did not end within {timeout_seconds:g} s")
+            streams.read(_POLL_SECONDS)
+        streams.read(0)
+    finally:
+        # Before the process is waited for: until then its group's id cannot be another's.
+        _kill(process.pid)
+        process.wait()
+        streams.close()
+    return Ended(returncode=process.returncode, stdout=streams.text("stdout"), stderr=streams.text("stderr"))
+
+
+class _Streams:
+    """The ends of what a process prints. Never waits for the streams' end: whoever it started may hold them open."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._kept = {"stdout": b"", "stderr": b""}
+        self._open = selectors.DefaultSelector()
+        for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._open.register(stream, selectors.EVENT_READ, name)
+
+    def read(self, wait_seconds: float) -> None:
+        """Takes what is there; waits at most so long for it."""
+        if not self._open.get_map():
+            time.sleep(wait_seconds)
+            return
+        while ready := self._open.select(wait_seconds):
+            for key, _ in ready:
+                chunk = os.read(key.fd, KEPT_BYTES)
+                if not chunk:
+                    self._open.unregister(key.fileobj)
+                self._kept[key.data] = (self._kept[key.data] + chunk)[-KEPT_BYTES:]
+            if wait_seconds or not self._open.get_map():
+                return
+
+    def text(self, name: str) -> str:
+        """What is kept of a stream."""
+        return self._kept[name].decode(errors="replace")
+
+    def close(self) -> None:
+        """Closes our ends."""
+        self._open.close()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def _kill(group: int) -> None:
+    _running.discard(group)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+@atexit.register
+def _kill_all() -> None:
+    for group in tuple(_running):
+        _kill(group)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended; it stays to be waited for."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
