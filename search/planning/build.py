@@ -23,16 +23,15 @@ from search.space.uses import cacheable_inputs, statement_uses, storable_inputs
 
 STREAMED_ELEMENT_BYTES = 4
 STREAM_BYTES = 64
-"""A streaming store writes whole 64-byte lines, so a packet's stores must fill them."""
+"""A streaming store writes whole 64-byte lines, so what it covers must fill them."""
 MAX_BLOCK_THREADS = 1024
 
 
 def build_schedule(case: Case, candidate: Candidate) -> Schedule | Rejected:
     """The schedule of one row of the case under the candidate; Rejected (stage ``constraints``) when it is illegal.
 
-    Reasons: ``local_lanes_not_divisor``, ``nontemporal_width``, ``nontemporal_needs_packet_local``,
-    ``threads_per_block``, ``fusion_needs_cache``, ``input_not_cacheable``, ``fusion_illegal``, ``tile_crosses_lanes``,
-    ``no_output_staging``.
+    Reasons: ``local_lanes_not_divisor``, ``nontemporal_width``, ``threads_per_block``, ``fusion_needs_cache``,
+    ``input_not_cacheable``, ``fusion_illegal``, ``tile_crosses_lanes``, ``no_output_staging``.
     The private budget is not checked here (``budget.py``). The program must be verified; InvalidInput for constructs
     that this version cannot plan.
     """
@@ -72,8 +71,7 @@ class ScheduleBuilder:
         cached = self._cached(candidate)
         if isinstance(cached, Rejected):
             return cached
-        streaming = isinstance(candidate.mapping, CpuMapping) and candidate.mapping.nontemporal
-        key = (cached, candidate.fusion, candidate.materialize, streaming)
+        key = (cached, candidate.fusion, candidate.materialize, _streams(candidate))
         if key not in self._outlines:
             self._outlines[key] = self._outline(*key)
         made = self._outlines[key]
@@ -145,11 +143,18 @@ def _mapping_rejection(candidate: Candidate) -> Rejected | None:
     if width * STREAMED_ELEMENT_BYTES % STREAM_BYTES:
         detail = {"width": width, "packet_bytes": width * STREAMED_ELEMENT_BYTES, "multiple_of_bytes": STREAM_BYTES}
         return Rejected(stage="constraints", reason="nontemporal_width", detail=detail)
-    if mapping.local_lanes != width:
-        # Lanes of different rows do not write neighbouring addresses.
-        detail = {"local_lanes": mapping.local_lanes, "width": width}
-        return Rejected(stage="constraints", reason="nontemporal_needs_packet_local", detail=detail)
     return None
+
+
+def _streams(candidate: Candidate) -> bool:
+    """True when the lanes of one row write whole lines in one pass, so that ``nontemporal`` can have its way.
+
+    Rows do not lie side by side, so with L < W a pass may be too short for a line; its stores are then ordinary ones.
+    """
+    mapping = candidate.mapping
+    if not isinstance(mapping, CpuMapping) or not mapping.nontemporal:
+        return False
+    return mapping.local_lanes * candidate.vector * STREAMED_ELEMENT_BYTES % STREAM_BYTES == 0
 
 
 def _spread(made: Outline, case: Case, candidate: Candidate) -> Schedule:

@@ -75,7 +75,10 @@ class PrivateStore:
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalStore:
-    """``tensor[natural subscripts] = value``. ``streaming`` asks for a non-temporal store (never for staged ones)."""
+    """``tensor[natural subscripts] = value``.
+
+    ``streaming`` asks for a non-temporal store: never for staged ones, and only where a pass covers whole lines.
+    """
 
     tensor: str
     value: Expr

@@ -23,6 +23,8 @@ from search.space.candidate import Candidate, CpuMapping
 
 pytestmark = pytest.mark.toolchain
 GUARD = 80
+LINE = 16
+"""Scalars of one line of memory."""
 POISON = np.float32(-7.25e33)
 
 
@@ -76,6 +78,10 @@ CANDIDATES = {
     "stream16": candidate(16, nontemporal=True, materialize="recompute"),
     "stream64-rb4": candidate(64, nontemporal=True, row_block=4, simd="main"),
     "stream-v2": candidate(16, nontemporal=True, vector=2, simd="all"),
+    "stream-half": candidate(32, lanes=16, nontemporal=True, simd="all"),
+    "stream-quarter-v4-p2": candidate(16, lanes=4, vector=4, partials=2, nontemporal=True, words="cache"),
+    "stream-whole-v16-rb2": candidate(16, lanes=1, vector=16, row_block=2, nontemporal=True, simd="main"),
+    "stream-too-short": candidate(32, lanes=8, nontemporal=True, simd="main"),
 }
 ROWS = (1, 5, 19)
 """Below, at and above a packet of 16 rows; never a multiple of one."""
@@ -102,9 +108,13 @@ def build(builder: Builder, items: Mapping[str, tuple[Case, Candidate]], **optio
 
 
 def guarded(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """A poisoned array with guards on both sides: (everything, the part in the middle)."""
+    """A poisoned array with guards on both sides: (everything, the part in the middle, which begins a line)."""
     size = int(np.prod(shape))
-    whole = np.full(size + 2 * GUARD, POISON, np.float32)
+    # Stores stream only to whole lines: elsewhere rows would take the other branch, or not, as memory happens to lie.
+    space = np.empty(size + 2 * GUARD + LINE, np.float32)
+    first = -(space.ctypes.data // 4 + GUARD) % LINE
+    whole = space[first : first + size + 2 * GUARD]
+    whole[...] = POISON
     return whole, whole[GUARD : GUARD + size].reshape(shape)
 
 
@@ -292,6 +302,17 @@ PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         ),
         {"m": 5, "n": 9},
     ),
+    "stores and accumulates in one loop": (
+        program(
+            [
+                store("x * 2"),
+                {"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}},
+                {"store": {"tensor": "s", "over": [], "value": "total"}},
+            ],
+            tensors={"x": X, "y": Y, "s": {"axes": ["row"], "role": "output", "like": "x"}},
+        ),
+        {"cols": 76},
+    ),
     "rows last": (
         program(
             [{"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}}, store("x / total")],
@@ -300,7 +321,17 @@ PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         {"cols": 23},
     ),
 }
-PROBES = ("w16", "w32-main", "v2-p2-u4", "rb2", "whole-simd", "quarter-v2-p2-rb2", "stream-v2")
+PROBES = (
+    "w16",
+    "w32-main",
+    "v2-p2-u4",
+    "rb2",
+    "whole-simd",
+    "quarter-v2-p2-rb2",
+    "stream-v2",
+    "stream-half",
+    "stream-whole-v16-rb2",
+)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -313,3 +344,18 @@ def test_programs_that_no_library_kernel_resembles(builder: Builder, name: str) 
         assert result.artifact is not None, (name, label, result.rejection)
         for rows in (1, 19):
             assert check(result.artifact, at_rows(case, rows), f"{name} {label} rows={rows}")
+
+
+def test_streaming_a_pass_shorter_than_a_line_is_the_same_machine_code(builder: Builder) -> None:
+    case = resolve_case({"kernel": "rms_norm", "dims": {"rows": 2, "cols": 256}})
+    items = {
+        f"{lanes} {nontemporal}": (case, candidate(32, lanes=lanes, nontemporal=nontemporal))
+        for lanes in (8, 16)
+        for nontemporal in (False, True)
+    }
+    code = {
+        label: result.artifact and result.artifact.artifact_sha256 for label, result in build(builder, items).items()
+    }
+    assert code["8 True"] == code["8 False"]
+    assert code["16 True"] != code["16 False"]
+    assert None not in code.values()

@@ -45,6 +45,7 @@ class Row:
         self.schedule, self.case, self.row, self.tensors = schedule, schedule.case, row, tensors
         self.scalars = {**self.case.params, **self.case.dims}
         self.private, self.partials = {}, {}
+        self.stored, self.streamed = {}, {}
         self.ops = {r.name: r.op for r in schedule.reducers}
         self.bytes = dict.fromkeys(("global_read", "global_write", "private_read", "private_write"), 0)
 
@@ -96,7 +97,12 @@ class Row:
                 case GlobalStore():
                     self.count("global_write")
                     axes = self.case.program.tensor(op.tensor).axes[1:]
-                    self.tensors[op.tensor][(self.row, *(local[axis] for axis in axes))] = self.value(op.value, local)
+                    place = (self.row, *(local[axis] for axis in axes))
+                    self.tensors[op.tensor][place] = self.value(op.value, local)
+                    if not op.staged:
+                        passes = self.streamed if op.streaming else self.stored
+                        flat = np.ravel_multi_index(place, self.tensors[op.tensor].shape)
+                        passes.setdefault((op.tensor, element // (candidate.vector * lanes)), []).append(int(flat))
                 case Accumulate():
                     if op.where is None or self.value(op.where, local):
                         self.accumulate(op.reducer, (lane, partial), self.value(op.value, local))
@@ -142,6 +148,20 @@ class Row:
                 functions = {"tanh": math.tanh, "abs": abs, "min": min, "max": max}
                 return functions[expr.function](*(of(arg) for arg in expr.args))
         raise AssertionError(expr)
+
+
+def check_streams(row):
+    """What streams fills whole lines, pass by pass, and everything that could stream was asked to."""
+    candidate = row.schedule.candidate
+    chunk = row.schedule.lanes_per_row * candidate.vector
+    if not candidate.mapping.nontemporal or chunk * 4 % 64:
+        assert not row.streamed
+        return
+    assert not row.stored
+    last = max(number for _, number in row.streamed)
+    for (_, number), addresses in row.streamed.items():
+        assert addresses == list(range(addresses[0], addresses[0] + len(addresses)))
+        assert len(addresses) == chunk or number == last, "only the tail, which is stored plainly, is shorter"
 
 
 @st.composite
@@ -226,10 +246,13 @@ def lanes(draw):
     width = draw(st.sampled_from([1, 2, 4, 16]))
     return {
         "width": width,
-        "vector": draw(st.sampled_from([1, 2])),
+        "vector": draw(st.sampled_from([1, 2, 8])),
         "partials": draw(st.sampled_from([1, 2])),
         "unroll": 1,
-        "mapping": CpuMapping(local_lanes=draw(st.sampled_from([n for n in (1, 2, width) if width % n == 0]))),
+        "mapping": CpuMapping(
+            local_lanes=draw(st.sampled_from([n for n in (1, 2, width) if width % n == 0])),
+            nontemporal=width == 16 and draw(st.booleans()),
+        ),
     }
 
 
@@ -254,6 +277,7 @@ def test_every_candidate_computes_the_program(case, spread, seed):
         rows = [Row(schedule, row, inputs | outputs) for row in range(case.rows)]
         for row in rows:
             row.run()
+            check_streams(row)
         for name, wanted in expected.items():
             np.testing.assert_allclose(outputs[name], wanted, rtol=1e-9, atol=1e-9)
         counted = demand(schedule).per_program

@@ -132,19 +132,19 @@ class Traversal:
         """Row loops, guard, lane loops, then the ops. The guard stands outside the lanes whenever that is possible."""
         geometry, text = self.geometry, self.text
         guard = geometry.live(self.rows) if self.stores else None
-        outside = geometry.across_loop is None or lane_loop is not None
-        marks_across = lane_loop is None and geometry.across_loop is not None
         streams = [op for op in self.loop.ops if isinstance(op, GlobalStore) and op.streaming] if place.main else []
+        # Rows that stream take turns with one waiting packet, so they are no lanes of a vector.
+        by_row = geometry.across_loop is None or lane_loop is not None or bool(streams)
         with text.block(geometry.block_loop):
-            if marks_across:
+            if not by_row:
                 self._mark(place)
-            with text.block(geometry.across_loop), text.block(guard if outside else None):
+            with text.block(geometry.across_loop), text.block(guard if by_row else None):
                 if lane_loop is not None:
                     self._mark(place)
                 with text.block(lane_loop):
                     self._unroll(unroll_scalars)
                     with text.block(scalar_loop):
-                        self._ops(place, None if outside else guard, streamed=bool(streams))
+                        self._ops(place, None if by_row else guard, streamed=bool(streams))
                 for op in streams:
                     self._stream(op, place)
 

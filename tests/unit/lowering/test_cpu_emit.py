@@ -18,6 +18,23 @@ from search.program.case import Case
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, CpuMapping
 
+COPY_AND_SUM: dict[str, Any] = {
+    "name": "copy_and_sum",
+    "dims": ["rows", "cols"],
+    "axes": {"row": {"dim": "rows", "kind": "row"}, "col": {"dim": "cols", "kind": "column"}},
+    "tensors": {
+        "x": {"axes": ["row", "col"], "role": "input", "dtype": "float32"},
+        "y": {"axes": ["row", "col"], "role": "output", "like": "x"},
+        "s": {"axes": ["row"], "role": "output", "like": "x"},
+    },
+    "body": [
+        {"store": {"tensor": "y", "over": ["col"], "value": "x * 2"}},
+        {"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}},
+        {"store": {"tensor": "s", "over": [], "value": "total"}},
+    ],
+}
+"""One loop both stores and accumulates."""
+
 
 def schedule(
     kernel: str, *, rows: int = 4, cols: int = 100, mapping: CpuMapping | None = None, **knobs: Any
@@ -80,6 +97,44 @@ def test_a_streamed_store_waits_for_a_whole_pass() -> None:
     assert "b_y = T.alloc_local((16,), F32)" in streamed
     assert "stream(T.address_of(g_y[bx, p * 16]), T.address_of(b_y[0]), 16)" in streamed
     assert "g_y[bx, e] = " in streamed, "the tail is stored plainly"
+
+
+def test_rows_that_share_a_packet_stream_one_after_the_other() -> None:
+    half = text("rms_norm", width=32, mapping=CpuMapping(local_lanes=16, simd_scope="all", nontemporal=True))
+    lines = [line.strip() for line in half.splitlines()]
+    at = lines.index("stream(T.address_of(g_y[row[s], p * 16]), T.address_of(b_y[0]), 16)")
+    assert lines[at - 8 : at - 4] == [
+        "for s in T.serial(2):",
+        "if bx * 2 + s < d_rows:",
+        "simd()",
+        "for q in T.serial(16):",
+    ]
+
+
+def test_rows_that_stream_are_never_lanes_of_one_vector() -> None:
+    case = resolve_case({"program": COPY_AND_SUM, "dims": {"rows": 4, "cols": 100}})
+    knobs = {"input": "reload", "fusion": "separate", "materialize": "private", "unroll": 1, "partials": 1}
+
+    def loop(nontemporal: bool) -> list[str]:
+        mapping = CpuMapping(local_lanes=1, simd_scope="main", nontemporal=nontemporal)
+        made = build_schedule(case, Candidate(width=16, vector=16, mapping=mapping, **knobs))
+        assert isinstance(made, Schedule), made
+        lines = [line.strip() for line in emit(made).tilelang_text.splitlines()]
+        return lines[lines.index("for p in T.serial(6):") :]
+
+    assert loop(False)[1:3] == ["simd()", "for s in T.serial(16):"]
+    assert loop(True)[1:3] == ["for s in T.serial(16):", "if bx * 16 + s < d_rows:"]
+
+
+def test_a_pass_shorter_than_a_line_is_stored_as_if_streaming_was_not_asked_for() -> None:
+    asked, plain = (
+        text("rms_norm", width=32, mapping=CpuMapping(local_lanes=8, nontemporal=nontemporal))
+        for nontemporal in (True, False)
+    )
+    assert asked != plain, "the candidate is named in the text"
+    assert [line for line in asked.splitlines() if "Candidate:" not in line] == [
+        line for line in plain.splitlines() if "Candidate:" not in line
+    ]
 
 
 def test_partials_are_combined_before_the_lanes() -> None:

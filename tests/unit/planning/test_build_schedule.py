@@ -296,7 +296,6 @@ class TestConstraints:
             ({"width": 16, "local_lanes": 3}, "local_lanes_not_divisor"),
             ({"width": 16, "local_lanes": 32}, "local_lanes_not_divisor"),
             ({"width": 8, "nontemporal": True}, "nontemporal_width"),
-            ({"width": 16, "local_lanes": 8, "nontemporal": True}, "nontemporal_needs_packet_local"),
             ({"fusion": "fused"}, "fusion_needs_cache"),
         ],
     )
@@ -306,9 +305,27 @@ class TestConstraints:
         assert (rejected.stage, rejected.reason) == ("constraints", reason)
         assert rejected.detail
 
-    def test_a_full_line_may_stream(self, kernel_case, cpu):
-        schedule = build_schedule(kernel_case("softmax"), cpu(16, nontemporal=True))
-        assert [op.streaming for loop in loops(schedule) for op in loop.ops if isinstance(op, GlobalStore)] == [True]
+    @pytest.mark.parametrize(
+        ("width", "local_lanes", "vector", "streams"),
+        [
+            (16, 16, 1, True),
+            (64, 32, 1, True),
+            (64, 16, 1, True),
+            (32, 8, 2, True),
+            (16, 1, 16, True),
+            (64, 8, 1, False),
+            (16, 4, 2, False),
+            (16, 1, 8, False),
+        ],
+    )
+    def test_stores_stream_where_a_row_s_lanes_fill_lines(self, kernel_case, cpu, width, local_lanes, vector, streams):
+        knobs = {"local_lanes": local_lanes, "vector": vector}
+        case = kernel_case("softmax")
+        schedule = build_schedule(case, cpu(width, nontemporal=True, **knobs))
+        stores = [op.streaming for loop in loops(schedule) for op in loop.ops if isinstance(op, GlobalStore)]
+        assert stores == [streams]
+        plain = build_schedule(case, cpu(width, **knobs))
+        assert (schedule.steps == plain.steps) == (not streams)
 
     def test_blocks_have_at_most_1024_threads(self, kernel_case, cuda):
         assert build_schedule(kernel_case("softmax"), cuda(256, rows_per_block=8)).reason == "threads_per_block"
