@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from search.errors import Problem
 from search.jit.signature import Signature
 
+_BYTE = ctypes.c_char
 _RULE = "a torch tensor or a numpy array in this machine's memory"
 
 
@@ -51,22 +53,17 @@ class TorchAccess:
 
     def address(self, place: int, tensor: Any, shape: tuple[int, ...]) -> int | None:
         """See :class:`Access`."""
-        if (
-            type(tensor) in self._plain
-            and tensor.dtype is self._dtypes[place]
-            and tensor.shape == shape
-            and tensor.is_cpu
-            and tensor.layout is self._strided
-            and tensor.is_contiguous()
-            and not tensor.is_neg()
-            and not (tensor.requires_grad and self._refuse_grad and self._torch.is_grad_enabled())
-        ):
-            try:
-                address: int = tensor.data_ptr()
-            except RuntimeError:  # a stand-in without storage (fake, batched, functional)
+        if type(tensor) not in self._plain or tensor.dtype is not self._dtypes[place] or tensor.shape != shape:
+            return None
+        if tensor.requires_grad and self._refuse_grad and self._torch.is_grad_enabled():
+            return None
+        try:
+            if not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
                 return None
-            return None if address & self._masks[place] else address
-        return None
+            address: int = tensor.data_ptr()
+        except RuntimeError:  # sparse, or a stand-in without storage (fake, batched, functional)
+            return None
+        return None if address & self._masks[place] else address
 
     def problems(self, place: int, tensor: Any, shape: tuple[int, ...]) -> list[Problem]:
         """See :class:`Access`."""
@@ -147,7 +144,9 @@ class NumpyAccess:
         flags = tensor.flags
         if not flags.c_contiguous or (place in self._outputs and not flags.writeable):
             return None
-        address: int = tensor.ctypes.data
+        # the buffer protocol takes a third of the time, and gives nothing that is read-only or empty
+        buffered = flags.writeable and tensor.size
+        address: int = ctypes.addressof(_BYTE.from_buffer(tensor)) if buffered else tensor.ctypes.data
         return None if address & self._masks[place] else address
 
     def problems(self, place: int, tensor: Any, shape: tuple[int, ...]) -> list[Problem]:

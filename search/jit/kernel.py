@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -55,7 +55,9 @@ class Kernel:
         self.built = built
         self.signature = Signature.of(built.case, any_rows=any_rows)
         self._function = function
-        self._count, self._outputs = len(self.signature.tensors), self.signature.outputs
+        self._count = len(self.signature.tensors)
+        self._inputs, self._outputs = self.signature.inputs, self.signature.outputs
+        self._single = self._outputs[0] if len(self._outputs) == 1 else None
         self._pairs = output_pairs(self.signature)
         self._row_place, self._row_axis = self.signature.row_source or (0, -1)
         arguments = built.artifact.arguments
@@ -64,7 +66,7 @@ class Kernel:
         slots = [spec.name for spec in self.signature.tensors] + sized
         self._order = tuple(slots.index(argument.name) for argument in arguments)
         self._layouts: dict[int, Layout] = {}
-        self._accesses: dict[str, Access] = {}
+        self._accesses: dict[type[Any], Access] = {}
         self._ops: TorchOps | None = None
         self._registering = threading.Lock()
         self._compiling: Callable[[], bool] = _never
@@ -102,26 +104,34 @@ class Kernel:
         """
         if self._compiling():
             return self._traced(arrange(self.name, self.signature, tensors, out, named))
-        if len(tensors) == self._count and out is None and not named:
-            return self.run(tensors, self._access(tensors, 0))
-        arranged = arrange(self.name, self.signature, tensors, out, named)
-        if arranged[self._outputs[0]] is not None:
-            return self.run(arranged, self._access(arranged, 0))
-        if not self.signature.inputs:
-            message = f"{self.name} has no inputs: give its outputs, which say whose tensors they are"
-            raise InvalidInput([Problem(field="/out", value=None, message=message, allowed="tensors")])
-        access = self._access(arranged, self.signature.inputs[0])
-        return self.run(self.with_outputs(arranged, access), access)
+        if named or (out is not None and (self._single is None or isinstance(out, list | tuple | Mapping))):
+            arranged: Sequence[Any] = arrange(self.name, self.signature, tensors, out, named)
+        elif out is None and len(tensors) == self._count:
+            arranged = tensors
+        elif len(tensors) == len(self._inputs):
+            arranged = [None] * self._count
+            for place, tensor in zip(self._inputs, tensors, strict=True):
+                arranged[place] = tensor
+            if out is not None and self._single is not None:
+                arranged[self._single] = out
+        else:
+            arranged = arrange(self.name, self.signature, tensors, out, named)
+        return self.run(arranged, self._access(arranged))
 
     def run(self, tensors: Sequence[Any], access: Access) -> Any:
-        """Check and run with every tensor in declared order; answers what :meth:`__call__` does."""
+        """Check and run with every tensor in declared order, None for outputs to be made; answers what
+        :meth:`__call__` does."""
         layout = self._layout(tensors)
-        addresses: list[int] = []
+        shapes, addresses, outputs = layout.shapes, [], []
         for place, tensor in enumerate(tensors):
-            address = access.address(place, tensor, layout.shapes[place])
+            fresh = tensor is None and place in self._outputs
+            used = access.empty(place, shapes[place]) if fresh else tensor
+            address = access.address(place, used, shapes[place])
             if address is None:
                 self._refuse(tensors, access, layout)
             addresses.append(address)
+            if place in self._outputs:
+                outputs.append(used)
         sizes = layout.byte_sizes
         for one, other in self._pairs:
             if addresses[one] < addresses[other] + sizes[other] and addresses[other] < addresses[one] + sizes[one]:
@@ -131,21 +141,10 @@ class Kernel:
             code = self._function(*[addresses[slot] for slot in self._order])
             if code:
                 raise KernelFailed(subject=self.name, code=code)
-        outputs = [tensors[place] for place in self._outputs]
-        for output in outputs:
-            access.written(output)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
-
-    def with_outputs(self, tensors: Sequence[Any], access: Access) -> tuple[Any, ...]:
-        """The same tensors with new outputs; the inputs are checked before any memory is taken."""
-        layout = self._layout(tensors)
-        for place in self.signature.inputs:
-            if access.address(place, tensors[place], layout.shapes[place]) is None:
-                self._refuse(tensors, access, layout)
-        made = list(tensors)
-        for place in self._outputs:
-            made[place] = access.empty(place, layout.shapes[place])
-        return tuple(made)
+        if tensors[self._outputs[0]] is not None:
+            for output in outputs:
+                access.written(output)
+        return outputs[0] if self._single is not None else tuple(outputs)
 
     def torch_ops(self) -> TorchOps:
         """This kernel as operators of torch, registered once per process; see :class:`search.jit.torch_op.TorchOps`.
@@ -163,19 +162,23 @@ class Kernel:
                 self._compiling = torch.compiler.is_compiling
             return self._ops
 
-    def _access(self, tensors: Sequence[Any], place: int) -> Access:
-        tensor = tensors[place]
-        kind = "torch" if is_torch(tensor) else "numpy" if is_numpy(tensor) else None
-        if kind is None:
-            raise InvalidInput([neither(self.signature.tensors[place].name, tensor)])
-        access = self._accesses.get(kind)
+    def _access(self, tensors: Sequence[Any]) -> Access:
+        """How to read the tensors, by the kind of the first one."""
+        first = self._inputs[0] if self._inputs else self._outputs[0]
+        tensor = tensors[first]
+        access = self._accesses.get(type(tensor))
         if access is None:
-            if kind == "torch":
+            if tensor is None and not self._inputs:
+                message = f"{self.name} has no inputs: give its outputs, which say whose tensors they are"
+                raise InvalidInput([Problem(field="/out", value=None, message=message, allowed="tensors")])
+            if is_torch(tensor):
                 self.torch_ops()
                 access = TorchAccess(self.signature, refuse_grad=True)
-            else:
+            elif is_numpy(tensor):
                 access = NumpyAccess(self.signature)
-            self._accesses[kind] = access
+            else:
+                raise InvalidInput([neither(self.signature.tensors[first].name, tensor)])
+            self._accesses[type(tensor)] = access
         return access
 
     def _layout(self, tensors: Sequence[Any]) -> Layout:
@@ -199,15 +202,15 @@ class Kernel:
         ops = self._ops
         assert ops is not None
         if tensors[self._outputs[0]] is None:
-            return ops.functional(*[tensors[place] for place in self.signature.inputs])
+            return ops.functional(*[tensors[place] for place in self._inputs])
         ops.mutating(*tensors)
         outputs = tuple([tensors[place] for place in self._outputs])
-        return outputs[0] if len(outputs) == 1 else outputs
+        return outputs[0] if self._single is not None else outputs
 
     def _refuse(self, tensors: Sequence[Any], access: Access, layout: Layout) -> NoReturn:
         problems: list[Problem] = []
         for place, tensor in enumerate(tensors):
-            if tensor is not None:
+            if tensor is not None or place in self._inputs:
                 problems += access.problems(place, tensor, layout.shapes[place])
         assert problems, "a tensor was refused without a reason"
         raise InvalidInput(problems)

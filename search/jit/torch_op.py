@@ -62,7 +62,7 @@ def _made(kernel: Kernel, name: str) -> TorchOps:
         arranged = [None] * len(signature.tensors)
         for place, tensor in zip(inputs, tensors, strict=True):
             arranged[place] = tensor
-        return kernel.run(kernel.with_outputs(arranged, access), access)
+        return kernel.run(arranged, access)
 
     def mutating(*tensors: Any) -> None:
         kernel.run(tensors, access)
