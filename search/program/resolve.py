@@ -94,12 +94,14 @@ def _given(value: Any, field: str, known: tuple[str, ...], what: str, report: Re
     """The object at ``field``, without its unknown keys (which are reported)."""
     if value is None:
         return {}
+    allowed = list(known) or f"nothing: the program has no {what}s"
     if not isinstance(value, Mapping):
-        report.add(field, value, f"expected an object: {what} to value", list(known))
+        report.add(field, value, f"expected an object: {what} to value", allowed)
         return {}
     unknown = [key for key in value if key not in known]
     for key in unknown[:8]:
-        report.add(child(field, str(key)), value[key], f"unknown {what} {shown_text(str(key))!r}", list(known))
+        none = "" if known else f": the program has no {what}s"
+        report.add(child(field, str(key)), value[key], f"unknown {what} {shown_text(str(key))!r}{none}", allowed)
     return {key: value[key] for key in value if key in known}
 
 

@@ -10,6 +10,7 @@ from search.device.spec import DTYPES_BY_TARGET, DeviceSpec
 from search.errors import InvalidInput, Problem
 from search.planning.budget import DEFAULT_BUDGET_SCALARS, validate_budget
 from search.program.case import Case
+from search.program.digest import program_digest
 from search.program.limits import DEFAULT_LIMITS
 from search.program.limits import Limits as ProgramLimits
 from search.program.report import Report, child
@@ -145,7 +146,23 @@ def _cases(given: Any, limits: Limits, device: DeviceSpec | None, report: Report
                 field_ = child(f"{pointer}/dtypes", tensor)
                 report.add(field_, dtype, "this device has no such dtype", list(allowed_dtypes))
         cases[position] = case
+    _report_repeated(cases, given, report)
     return cases
+
+
+def _report_repeated(cases: Mapping[int, Case], given: list[Any], report: Report) -> None:
+    """Each case once: however its kernel was named and its defaults were said, its key is what counts."""
+    first: dict[Any, int] = {}
+    for position, case in cases.items():
+        key = (
+            program_digest(case.program, case.params),
+            tuple(sorted(case.dims.items())),
+            tuple(sorted(case.dtypes.items())),
+        )
+        earlier = first.setdefault(key, position)
+        if earlier != position:
+            message = f"this is the same case as /cases/{earlier}: program, params, dims and dtypes are equal"
+            report.add(f"/cases/{position}", given[position], message, "each case once")
 
 
 def _spaces(

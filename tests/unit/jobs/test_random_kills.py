@@ -38,7 +38,8 @@ def test_the_end_is_the_same_whatever_was_killed_when(
     check_sum: Callable[[Any], bool],
 ) -> None:
     if many:
-        small = {**small, "cases": small["cases"] * 2, "space": {**small["space"], "simd_scope": ["none", "all"]}}
+        two = [{"kernel": "softmax", "dims": {"rows": rows, "cols": 33}} for rows in (8, 9)]
+        small = {**small, "cases": two, "space": {**small["space"], "simd_scope": ["none", "all"]}}
     with tempfile.TemporaryDirectory() as folder:
         database = Database(f"sqlite:///{Path(folder) / 'ledger.sqlite3'}")
         upgrade(database)

@@ -8,6 +8,8 @@ import pytest
 
 from search.device.spec import DeviceSpec
 from search.errors import InvalidInput
+from search.program.document import dump_program
+from search.program.library import kernels
 from tuner_service.jobs.plan import plan_document, plan_items
 from tuner_service.jobs.request import Limits, ResolvedRequest, resolve_request
 
@@ -18,6 +20,12 @@ def problems(resolve: Resolve, body: Any, **limits: Any) -> dict[str, Any]:
     with pytest.raises(InvalidInput) as caught:
         resolve(body, **limits)
     return {problem.field: problem for problem in caught.value.problems}
+
+
+def cases_like(small: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    """So many cases that differ in their rows only."""
+    (case,) = small["cases"]
+    return [{**case, "dims": {**case["dims"], "rows": 8 + more}} for more in range(number)]
 
 
 def test_every_default_is_resolved_and_echoed(resolve: Resolve) -> None:
@@ -125,7 +133,7 @@ def test_all_problems_of_a_body_come_at_once(resolve: Resolve) -> None:
 
 
 def test_a_problem_that_cases_share_is_told_once(resolve: Resolve, small: dict[str, Any]) -> None:
-    body = {**small, "cases": small["cases"] * 3, "space": {"width": [7]}}
+    body = {**small, "cases": cases_like(small, 3), "space": {"width": [7]}}
     with pytest.raises(InvalidInput) as caught:
         resolve(body)
     assert [problem.field for problem in caught.value.problems] == ["/space/width/0"]
@@ -134,8 +142,8 @@ def test_a_problem_that_cases_share_is_told_once(resolve: Resolve, small: dict[s
 def test_limits_on_cases_and_candidates(resolve: Resolve, small: dict[str, Any]) -> None:
     assert "at most" in problems(resolve, small, candidates_per_case=3)["/space"].allowed
     assert resolve(small, candidates_per_case=4)
-    assert "1 to 2" in problems(resolve, {**small, "cases": small["cases"] * 3}, cases=2)["/cases"].allowed
-    two = {**small, "cases": small["cases"] * 2}
+    assert "1 to 2" in problems(resolve, {**small, "cases": cases_like(small, 3)}, cases=2)["/cases"].allowed
+    two = {**small, "cases": cases_like(small, 2)}
     assert "per job" in problems(resolve, two, candidates_per_job=7)["/space"].allowed
     assert resolve(two, candidates_per_job=8)
 
@@ -179,7 +187,7 @@ def test_a_width_beyond_the_device_is_refused(small: dict[str, Any], make_device
 
 
 def test_plan_counts_and_pages(resolve: Resolve, small: dict[str, Any]) -> None:
-    resolved = resolve({**small, "cases": small["cases"] * 2})
+    resolved = resolve({**small, "cases": cases_like(small, 2)})
     whole = plan_document(resolved, limit=100)
     assert whole["total"] == 10
     assert [case["enumerated"] for case in whole["cases"]] == [4, 4]
@@ -202,3 +210,41 @@ def test_what_is_allowed_instead_of_an_unavailable_device(small: Any, make_devic
     with pytest.raises(InvalidInput) as some:
         resolve_request({**small, "device": "cpu"}, devices={broken.id: broken, other.id: other}, limits=Limits())
     assert [problem.allowed for problem in some.value.problems] == [["gpu:1", "nvidia-paper"]]
+
+
+DIMS = {"rows": 4, "cols": 64}
+RMS_NORM = {"kernel": "rms_norm", "dims": DIMS}
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        RMS_NORM,
+        {"kernel": "rms_norm", "dims": {"cols": 64, "rows": 4}, "params": {"eps": 1e-6}, "dtypes": {"x": "float32"}},
+        {"program": dump_program(kernels()["rms_norm"].program), "dims": DIMS},
+        {"program": {**dump_program(kernels()["rms_norm"].program), "name": "my_norm"}, "dims": DIMS},
+    ],
+)
+def test_the_same_case_twice_is_refused_however_it_is_said(resolve: Resolve, again: Any) -> None:
+    other = {"kernel": "softmax", "dims": DIMS}
+    found = problems(resolve, {"cases": [other, RMS_NORM, again]})
+    assert list(found) == ["/cases/2"]
+    assert "/cases/1" in found["/cases/2"].message
+    assert list(problems(resolve, {"cases": [again, other, again, RMS_NORM]})) == ["/cases/2", "/cases/3"]
+
+
+def test_cases_that_differ_in_one_thing_are_not_the_same(resolve: Resolve) -> None:
+    cases = [
+        RMS_NORM,
+        {**RMS_NORM, "params": {"eps": 1e-5}},
+        {**RMS_NORM, "dims": {"rows": 64, "cols": 4}},
+        {"kernel": "layer_norm", "dims": DIMS},
+    ]
+    assert len(resolve({"cases": cases}).cases) == len(cases)
+
+
+def test_a_program_without_params_says_so(resolve: Resolve) -> None:
+    found = problems(resolve, {"cases": [{"kernel": "softmax", "dims": DIMS, "params": {"eps": 1.0}}]})
+    (problem,) = found.values()
+    assert problem.message == "unknown param 'eps': the program has no params"
+    assert problem.allowed == "nothing: the program has no params"
