@@ -11,7 +11,6 @@ import numpy.typing as npt
 from catalogs import (
     Catalog,
     Entry,
-    KernelRow,
     LookupKey,
     Manifest,
     ManifestEntry,
@@ -23,9 +22,8 @@ from catalogs import (
 from search.jit import Kernel
 from search.program.case import Case
 from search.program.digest import program_digest
-from search.program.document import dump_program
-from search.program.dtypes import tensor_dtypes
 from search.program.reference import evaluate
+from search.selection.freeze import kernel_row
 
 TOOLCHAIN = {"compiler": "this machine's"}
 SCALED = {
@@ -79,27 +77,12 @@ def entry_of(kernel: Kernel, **changes: Any) -> Entry:
     return Entry(**{**fields, **changes})
 
 
-def row_of(case: Case) -> KernelRow:
-    """A case's row of the kernels table."""
-    program = case.program
-    return KernelRow(
-        name=case.kernel,
-        params=dict(case.params),
-        program_digest=program_digest(program, case.params),
-        dtypes=tensor_dtypes(program, {}),
-        dims=program.dims,
-        like={tensor.name: tensor.like for tensor in program.tensors if tensor.like is not None},
-        param_defaults={param.name: param.default for param in program.params},
-        program=dump_program(program) if case.from_document else None,
-    )
-
-
 def catalog_of(*kernels: Kernel, **changes: Any) -> Catalog:
     """A frozen catalog of these kernels."""
     return freeze(
         [entry_of(kernel, **changes) for kernel in kernels],
         role="candidate",
-        kernels=[row_of(kernel.built.case) for kernel in kernels],
+        kernels=[kernel_row(kernel.built.case) for kernel in kernels],
         device=this_device(),
         toolchain=TOOLCHAIN,
     )

@@ -277,7 +277,7 @@ def test_an_illegal_candidate_is_rejected_before_a_child_is_started(tmp_path: Pa
         jit.build(
             "rms_norm",
             dims={"rows": 4, "cols": 8},
-            candidate={"width": 16, "local_lanes": 1, "nontemporal": True},
+            candidate={"width": 8, "nontemporal": True},
             store_dir=tmp_path,
         )
     assert caught.value.rejection.stage == "constraints"
