@@ -20,8 +20,6 @@ def demo(data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_small_demo_runs_twice_and_tells_the_same_story(tmp_path: Path) -> None:
     first = demo(tmp_path / "demo", "--json")
-    if "did not accept the catalog" in first.stderr:
-        pytest.skip("this machine is too busy for an acceptance")
     assert first.returncode == 0, first.stderr
     found: dict[str, Any] = json.loads(first.stdout)
     assert found["state"] == "succeeded"
@@ -33,9 +31,13 @@ def test_the_small_demo_runs_twice_and_tells_the_same_story(tmp_path: Path) -> N
     assert len(found["lookups"]) == len(found["cases"])
     assert "dims.rows" in found["miss"]["misses"][0]["differs"]
     catalog = found["catalog"]
-    assert catalog["acceptances"][-1]["verdict"] == "accepted"
     assert catalog["audit"] == "passed"
-    assert catalog["promoted"] == catalog["candidate"]
+    if catalog["acceptances"][-1]["verdict"] == "accepted":
+        assert catalog["promoted"] == catalog["candidate"]
+    else:  # a busy machine: the gate keeps shut, and says why
+        assert catalog["promoted"] is None
+        assert "NOT PROMOTED" in first.stderr
+        assert all("softmax" in reason for reason in catalog["acceptances"][-1]["reasons"])
     assert [one["kernel"] for one in catalog["found"]] == ["softmax"]
     assert not (tmp_path / "demo" / "service.json").exists()
 
