@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import os
 import shutil
 import subprocess
@@ -147,6 +148,10 @@ def test_threads_may_share_a_kernel(kernels: dict[str, Kernel]) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_native_code_runs_without_the_interpreter_lock(kernels: dict[str, Kernel]) -> None:
+    assert not kernels["softmax"]._function._flags_ & _ctypes.FUNCFLAG_PYTHONAPI
 
 
 _SERVING = """
