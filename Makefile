@@ -41,11 +41,14 @@ types: $(STAMP)
 serve: $(STAMP)
 	$(BIN)/tuner serve --data-dir $(DATA_DIR)
 
-# Each prints ratios measured side by side in one run; see bench/README.md.
+# Each prints what it measured side by side in one run; see bench/README.md. About ten minutes on two cores.
 bench: $(STAMP)
 	$(BIN)/python bench/planning.py
-	$(BIN)/python bench/compile_cost.py
+	$(BIN)/python -m bench.compile_cost
 	$(BIN)/python bench/cpu_winners.py
+	$(BIN)/python bench/winner_stability.py
+	$(BIN)/python bench/jit_call.py
+	$(BIN)/python bench/lookup.py
 
 clean:
 	rm -rf $(VENV) .demo .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
