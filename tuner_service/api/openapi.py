@@ -16,11 +16,7 @@ from tuner_service.api import schemas, schemas_catalogs
 from tuner_service.api.context import Context
 from tuner_service.api.documented import COMMON
 from tuner_service.api.kinds import KINDS
-from tuner_service.db.queries import acceptances as acceptance_queries
-from tuner_service.db.queries import catalogs as catalog_queries
-from tuner_service.db.queries import jobs as job_queries
-from tuner_service.db.queries import trials as trial_queries
-from tuner_service.errors import DatabaseProblem
+from tuner_service.api.live_examples import Example, live_examples
 
 DESCRIPTION = """
 Enumerates every way to run a kernel in a finite joint space, rejects what breaks the private budget or the rules,
@@ -28,7 +24,8 @@ compiles and measures the rest on an attached device, checks every output agains
 rejected candidate with its reason.
 
 Try it here: **POST /v1/jobs** with the first example, then **GET /v1/jobs/{job_id}** (the examples on this page name
-the newest job; reload it), its **trials** and their **source**, and **GET /v1/winners** once the job has succeeded.
+what is newest; reload it), its **trials** and their **source**, and **GET /v1/winners** once the job has succeeded.
+An operation that needs what does not exist yet says so.
 
 Lists answer `{"items", "next", "total"}`: give `next` as `cursor` to read on. Times are seconds, sizes bytes or
 scalars, timestamps RFC 3339 UTC. Errors are `application/problem+json` (RFC 9457); each `type` is a page:
@@ -85,41 +82,31 @@ def _program_schemas() -> dict[str, Any]:
 
 
 def live_document(base: dict[str, Any], context: Context) -> dict[str, Any]:
-    """The document whose ids are those of the newest job, of a trial of it with a source, and of a device."""
+    """The document whose examples name what exists: the newest job, a trial with a source, a catalog, a winner…
+
+    An operation that needs what does not exist yet says so in its description.
+    """
     document = copy.deepcopy(base)
-    found = _live_examples(context)
-    for operation in operations(document):
-        for parameter in operation.get("parameters", ()):
-            if parameter["name"] in found and parameter["in"] == "path":
-                parameter["example"] = found[parameter["name"]]
-                parameter["schema"]["examples"] = [found[parameter["name"]]]
+    for (method, path), example in live_examples(context).items():
+        _fill_in(document["paths"][path][method], example)
     return document
+
+
+def _fill_in(operation: dict[str, Any], example: Example) -> None:
+    parameters = {parameter["name"]: parameter for parameter in operation.get("parameters", ())}
+    for name, value in example.values.items():
+        parameters[name].pop("example", None)
+        parameters[name]["schema"].pop("examples", None)
+        if value:
+            parameters[name]["example"] = value
+            parameters[name]["schema"]["examples"] = [value]
+    if example.bodies is not None:
+        operation["requestBody"]["content"]["application/json"]["examples"] = example.bodies
+    if example.missing is not None:
+        operation["description"] += f"\n\n**Not yet:** {example.missing}"
 
 
 def operations(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Every operation of an OpenAPI document."""
     methods = ("get", "put", "post", "delete", "patch", "head", "options")
     return [item[method] for item in document["paths"].values() for method in methods if method in item]
-
-
-def _live_examples(context: Context) -> dict[str, str]:
-    found = {}
-    if context.runtime.devices:
-        found["device_id"] = min(context.runtime.devices)
-    try:
-        with context.database.read() as session:
-            jobs = job_queries.list_jobs(session, limit=1)["items"]
-            if jobs:
-                found["job_id"] = jobs[0]["id"]
-                for outcome in ("measured", None):
-                    trials = trial_queries.list_trials(session, jobs[0]["id"], limit=1, outcome=outcome)["items"]
-                    if trials:
-                        found["trial_id"] = trials[0]["id"]
-                        break
-            frozen = catalog_queries.list_catalogs(session, role="candidate", limit=1)["items"]
-            found |= {"digest": frozen[0]["digest"]} if frozen else {}
-            accepted = acceptance_queries.list_acceptances(session, limit=1)["items"]
-            found |= {"acceptance_id": accepted[0]["id"]} if accepted else {}
-    except DatabaseProblem:
-        pass  # the page about the API must open even when the database does not
-    return found

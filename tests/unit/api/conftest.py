@@ -17,6 +17,8 @@ from search.device.spec import DeviceSpec
 from search.lowering.contract import Source
 from tuner_service.app import create_app
 from tuner_service.db.engine import Database
+from tuner_service.jobs.acceptance import is_acceptance
+from tuner_service.jobs.acceptance_ledger import end_acceptance
 from tuner_service.jobs.ending import end_job
 from tuner_service.settings import Settings
 
@@ -48,7 +50,8 @@ class AttachedDevice:
         self.woken.append(job_id)
 
     def cancel(self, job_id: str) -> None:
-        end_job(self.database, job_id, "cancelled")
+        end = end_acceptance if is_acceptance(job_id) else end_job
+        end(self.database, job_id, "cancelled")
 
     def load_source(self, source_sha256: str) -> Source | None:
         return self.sources.get(source_sha256)
@@ -99,6 +102,12 @@ class Served:
 def serving(data_dir: Path, **settings: Any) -> Iterator[Served]:
     with Served(Settings(data_dir=data_dir, stream_poll_seconds=0.02, **settings)) as served:
         yield served
+
+
+@pytest.fixture(scope="session")
+def serve() -> Any:
+    """``serving``, for a test that wants several services."""
+    return serving
 
 
 @pytest.fixture(scope="module")

@@ -3,78 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+sys.path.append(str(Path(__file__).parent))
+
+from finished_jobs import accepted, finished_job, give_verdict
+
 import catalogs
 from tuner_service.api import schemas_catalogs
-from tuner_service.db.queries import acceptances as acceptance_queries
-from tuner_service.db.queries import cases as case_queries
-from tuner_service.db.queries import jobs as job_queries
-from tuner_service.db.queries import trials as trial_queries
-from tuner_service.jobs.ending import end_job
-from tuner_service.jobs.opening import open_case
-
-CHECKS = {
-    "passed": True,
-    "inputs": [
-        {
-            "name": "normal",
-            "elements_checked": 8,
-            "guard_elements_checked": 8,
-            "input_sha256": "0" * 64,
-            "tolerance": "2 ulp",
-            "max_abs_error": 0.0,
-            "max_rel_error": 0.0,
-            "max_ulp_error": 0.0,
-            "max_tolerance": 1e-6,
-        }
-    ],
-    "guards_intact": True,
-    "inputs_unchanged": True,
-}
-
-
-def finished_job(served: Any, *, rows: int = 4, kernel: str = "softmax", best: int = 0) -> str:
-    """A job that succeeded: two trials measured, number ``best`` won, and was built and checked again."""
-    request = {
-        "cases": [{"kernel": kernel, "dims": {"rows": rows, "cols": 33}}],
-        "device": "cpu",
-        "space": {"width": [8, 16], "input": ["reload"], "simd_scope": ["all"], "materialize": ["private"]},
-    }
-    job_id = str(served.http.post("/v1/jobs", json=request).json()["id"])
-    database = served.context.database
-    with database.read() as session:
-        case = case_queries.case_rows(session, job_id)[0]
-    open_case(database, job_id, case["id"])
-    trials = served.http.get(f"/v1/jobs/{job_id}/trials?outcome=pending").json()["items"]
-    winner = trials[best]["id"]
-    phase = {"samples_seconds": [2e-6, 1e-6, 4e-6], "median_seconds": 2e-6, "calls_per_sample": 10}
-    result = {
-        "winner": winner,
-        "reference": winner,
-        "tie_set": [winner],
-        "reference_tie_set": [winner],
-        "noise_floor": 0.01,
-        "regret": 0.0,
-        "predicted": winner,
-        "error": None,
-    }
-    again = {"trial": winner, "same_source": True, "same_machine_code": True, "same_plan": True, "checks": CHECKS}
-    with database.write() as session:
-        for trial in trials:
-            code = {"source_sha256": hashlib.sha256(trial["id"].encode()).hexdigest(), "artifact_sha256": "c" * 64}
-            measured = {"outcome": "measured", "timing": {"device_batch": phase}, "code": code}
-            trial_queries.update_trial(session, trial["id"], measured)
-        case_queries.update_case(session, case["id"], {"settled": True, "result": result})
-        event = {"event": "revalidated", **again, "rejection": None}
-        case_queries.add_case_event(session, case["id"], "revalidated", winner, event)
-        job_queries.update_job(session, job_id, {"state": "running"})
-    assert end_job(database, job_id, "succeeded")
-    return job_id
 
 
 @pytest.fixture(scope="module")
@@ -85,25 +26,6 @@ def frozen(served: Any) -> dict[str, Any]:
     assert response.headers["location"] == f"/v1/catalogs/{response.json()['candidate']['digest']}"
     found: dict[str, Any] = response.json()
     return found
-
-
-def give_verdict(served: Any, acceptance_id: str, verdict: str) -> None:
-    """What a replay would have come to."""
-    values = {
-        "state": "succeeded",
-        "verdict": verdict,
-        "evidence": '{"kind":"acceptance_evidence"}',
-        "evidence_sha256": "d" * 64,
-    }
-    with served.context.database.write() as session:
-        acceptance_queries.update_acceptance(session, acceptance_id, values)
-
-
-def accepted(served: Any, digest: str, **body: Any) -> str:
-    response = served.http.post(f"/v1/catalogs/{digest}/acceptances", json=body)
-    assert response.status_code == 202, response.text
-    give_verdict(served, response.json()["id"], "accepted")
-    return str(response.json()["id"])
 
 
 def test_a_catalog_is_served_as_its_canonical_bytes_for_ever(frozen: dict[str, Any], http: httpx.Client) -> None:

@@ -47,6 +47,12 @@ def active_job_ids(session: Session) -> list[str]:
     return list(session.scalars(select(Job.id).where(Job.state.in_(("queued", "running"))).order_by(Job.id)))
 
 
+def newest_job_ids(session: Session, *states: str, limit: int) -> list[str]:
+    """The newest jobs, newest first; with states, only jobs in one of them."""
+    query = select(Job.id).where(Job.state.in_(states)) if states else select(Job.id)
+    return list(session.scalars(query.order_by(Job.id.desc()).limit(limit)))
+
+
 def get_job(session: Session, job_id: str) -> dict[str, Any]:
     """The JSON of a job, with its progress and its cases. NotFound."""
     job = session.get(Job, job_id)
