@@ -7,6 +7,7 @@ Commands: ``case``, ``baseline`` (prepare, check, warm up), ``pair_sample``, ``p
 
 from __future__ import annotations
 
+import gc
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -53,6 +54,8 @@ class TorchChild:
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
         torch.set_grad_enabled(False)
+        # Each sample follows a garbage collection; without this it walks all of torch, and that through the caches.
+        gc.freeze()
         self._torch = torch
         self._bench: Bench | None = None
         self._baseline: Baseline | None = None

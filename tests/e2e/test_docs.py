@@ -141,11 +141,20 @@ def test_a_page_runs_as_it_stands(page: Path, session: dict[str, str], tmp_path:
             script.append(block.text)
     (tmp_path / "page.sh").write_text("\n".join(script))
     status, output = _run(tmp_path / "page.sh", folder, session)
+    if status != 0 and refused_for_noise(output):
+        pytest.skip("this machine is too busy for an acceptance, so the page's promotion was refused")
     assert status == 0, f"{where(page)} ended with {status}:\n{output}"
     printed = _printed(output)
     for number, block in enumerate(found):
         if block.language == "text" and block.follows and found[number - 1].language in ("sh", "python"):
             _assert_shown(block, printed[number - 1], page)
+
+
+def refused_for_noise(output: str) -> bool:
+    """Whether a promotion was refused because the replays before it found nothing but noise: a verdict, not a fault."""
+    reasons = re.findall(r"^because (.*)$", output, re.MULTILINE)
+    noise = all(": inconclusive, the same code timed twice differs" in reason for reason in reasons)
+    return "has no accepted acceptance" in output and bool(reasons) and noise
 
 
 def _run(script: Path, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
@@ -230,6 +239,15 @@ def test_exact_output_differs_in_nothing_but_spaces() -> None:
     _assert_shown(_said("a 4 {'b': 1}\n", "exact"), "a   4 {'b': 1}  \n", PAGES[0])
     with pytest.raises(AssertionError):
         _assert_shown(_said("a 5\n", "exact"), "a 4\n", PAGES[0])
+
+
+def test_only_noise_excuses_a_page() -> None:
+    noise = "because softmax 16×64: inconclusive, the same code timed twice differs by 31.0%, above 15%\n"
+    refused = "error: catalog 12ab has no accepted acceptance; ask for one\n"
+    assert refused_for_noise(noise + noise + refused)
+    assert not refused_for_noise(refused)
+    assert not refused_for_noise(noise)
+    assert not refused_for_noise(noise + "because softmax 16×64: worse, the default takes 0.5\n" + refused)
 
 
 def test_blocks_are_found_with_their_tags(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ SPACE: dict[str, list[Any]] = {
 SMALL_SPACE: dict[str, list[Any]] = {
     "width": [8, 32],
     "input": ["reload", "cache"],
-    "materialize": ["output", "private"],
+    "materialize": ["output"],
     "simd_scope": ["none"],
     "nontemporal": [False],
 }
