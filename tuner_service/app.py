@@ -7,18 +7,19 @@ import functools
 import json
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Literal, Protocol
 
 import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.responses import JSONResponse
 
-from search.errors import InvalidInput, Problem
 from tuner_service.api import middleware, problems
 from tuner_service.api.context import Context, Runtime
 from tuner_service.api.openapi import base_document, live_document
@@ -39,8 +40,7 @@ from tuner_service.api.routes import (
 from tuner_service.api.version import VERSION
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import upgrade
-from tuner_service.errors import ServiceError
-from tuner_service.settings import LOOPBACK_NAMES, Settings, is_loopback
+from tuner_service.settings import Settings
 from tuner_service.telemetry import configure_logging
 from tuner_service.web import docs
 from tuner_service.workers.runtime import Runtime as EmbeddedRuntime
@@ -50,11 +50,46 @@ SERVICE_FILE = "service.json"
 _log = logging.getLogger("tuner.app")
 
 
+class _Parts:
+    """What the service consists of besides its routes: started once, stopped once."""
+
+    def __init__(self, context: Context, database: Database, runtime: Machinery) -> None:
+        self.context, self.database, self.runtime = context, database, runtime
+        self._state: Literal["new", "started", "stopped"] = "new"
+
+    def start(self) -> None:
+        """Brings the database up to date and begins. ServiceError; nothing runs then."""
+        if self._state != "new":
+            return
+        self._state = "started"
+        try:
+            # The directory first: a second service must not touch the database of the one that runs.
+            self.runtime.reserve()
+            upgrade(self.database)
+            self.runtime.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stops what runs; may be called again."""
+        if self._state != "started":
+            return
+        self._state = "stopped"
+        self.context.closing.set()
+        self.runtime.close()
+        self.database.close()
+
+
 class Machinery(Runtime, Protocol):
     """A runtime that the app starts and closes."""
 
+    def reserve(self) -> None:
+        """Take the data directory. Raises DataDirInUse when another service works on it, DataDirUnusable."""
+        ...
+
     def start(self) -> None:
-        """Begin; returns at once. Raises DataDirInUse when another service works on the data directory."""
+        """Begin; returns at once. The database must be up to date."""
         ...
 
     def close(self) -> None:
@@ -68,25 +103,19 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     The database is brought up to date and the machinery started when the application starts (ASGI lifespan);
     devices are probed in the background. ``machinery`` stands in for the embedded one.
     """
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
     database = Database(settings.resolved_database_url)
     runtime = (machinery or _embedded)(settings, database)
-    context = Context(settings=settings, database=database, runtime=runtime)
+    hurried = database.within(settings.request_database_wait_seconds)
+    context = Context(settings=settings, database=hurried, runtime=runtime)
+    parts = _Parts(context, database, runtime)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        try:
-            upgrade(database)
-            runtime.start()
-        except ServiceError as error:
-            app.state.start_error = error
-            raise
+        parts.start()
         try:
             yield
         finally:
-            context.closing.set()
-            runtime.close()
-            database.close()
+            parts.stop()
 
     app = FastAPI(
         title="Tuner",
@@ -99,7 +128,7 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
         redirect_slashes=False,
     )
     app.state.context = context
-    app.state.start_error = None
+    app.state.parts = parts
     for routes in (jobs, trials, plans, winners, catalogs, acceptances, aliases, artifacts, kernels, devices, system):
         app.include_router(routes.router)
     app.include_router(docs.router)
@@ -127,12 +156,14 @@ def print_listening(url: str) -> None:
 def serve(settings: Settings, *, announce: Callable[[str], None] = print_listening) -> None:
     """Run the service until SIGTERM or SIGINT; ``announce`` gets its URL once it accepts requests.
 
-    Raises InvalidInput for a host that is no loopback address, OSError when the port cannot be bound, and ServiceError
-    when the database cannot be brought up to date or another service works on the data directory.
+    Raises OSError when the port cannot be bound, and ServiceError when the database cannot be brought up to date, or
+    the data directory cannot be used or is another service's.
     """
-    require_loopback(settings.host)
     configure_logging(settings.log_level)
     listener = _bind(settings.host, settings.port)
+    if threading.current_thread() is threading.main_thread():
+        # Until the server handles signals itself, a stop must go through the end of this function too.
+        signal.signal(signal.SIGTERM, _exit)
     with listener:
         app = create_app(settings)
         config = uvicorn.Config(
@@ -145,22 +176,17 @@ def serve(settings: Settings, *, announce: Callable[[str], None] = print_listeni
             timeout_graceful_shutdown=int(settings.shutdown_timeout_seconds),
         )
         server = _Server(config, app.state.context, _url(listener), settings.data_dir / SERVICE_FILE, announce)
+        parts: _Parts = app.state.parts
         try:
+            # Before the server, which would log a failure as its own, with a traceback.
+            parts.start()
             server.run(sockets=[listener])
-        except SystemExit:
-            if app.state.start_error is not None:
-                raise app.state.start_error from None
-            raise
+        finally:
+            parts.stop()
 
 
-def require_loopback(host: str) -> None:
-    """Raises InvalidInput unless ``host`` is a loopback address."""
-    if not is_loopback(host):
-        message = (
-            "the service has no API keys yet, so it binds loopback addresses only; "
-            "reach it from another machine through an SSH tunnel"
-        )
-        raise InvalidInput([Problem(field="/host", value=host, message=message, allowed=list(LOOPBACK_NAMES))])
+def _exit(_signal: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 class _Server(uvicorn.Server):
@@ -202,6 +228,7 @@ def _embedded(settings: Settings, database: Database) -> Machinery:
         child_timeout_seconds=settings.child_timeout_seconds,
         advance_period_seconds=settings.advance_period_seconds,
         stop_timeout_seconds=settings.shutdown_timeout_seconds,
+        request_wait_seconds=settings.request_database_wait_seconds,
     )
 
 

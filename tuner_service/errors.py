@@ -11,6 +11,7 @@
     ├── Conflict                 what was asked for is not possible in the present state of things
     ├── IdempotencyMismatch      an Idempotency-Key came again with another body
     ├── DataDirInUse             another service works on this data directory
+    ├── DataDirUnusable          the data directory cannot be made or written
     └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
         ├── DiskFull             no space left for artifacts or sources
         └── DeviceVanished       the job's device is not here, or not usable, any more
@@ -75,6 +76,15 @@ class DataDirInUse(ServiceError):  # noqa: N818 - named for what happened, as th
     def __init__(self, data_dir: Path, pid: str) -> None:
         self.data_dir, self.pid = data_dir, pid
         super().__init__(f"{data_dir} is in use by the service with pid {pid}; stop it or give another --data-dir")
+
+
+class DataDirUnusable(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
+    """The data directory cannot be made or written."""
+
+    def __init__(self, data_dir: Path, error: OSError) -> None:
+        self.data_dir = data_dir
+        where = "" if error.filename in (None, str(data_dir)) else f" ({error.filename})"
+        super().__init__(f"cannot use the data directory {data_dir}: {error.strerror or error}{where}")
 
 
 class OurFault(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from search.errors import InvalidInput, Problem
+from tuner_service.database_url import DATABASE_URLS, database_url_fault, without_password
+
 ENVIRONMENT_PREFIX = "TUNER_"
+DAY_SECONDS = 86_400.0
 LOOPBACK_NAMES: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
 """Hosts that a server without API keys may bind, and ``Host`` names that it answers to; so are loopback addresses."""
 
@@ -34,18 +37,36 @@ def default_data_dir() -> Path:
 
 
 class Settings(BaseSettings):
-    """Read from the environment; explicit keyword arguments win over it."""
+    """Read from the environment (an empty variable counts as none); explicit keyword arguments win over it.
 
-    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="forbid")
+    Make one with :func:`load_settings` where the values are a user's.
+    """
 
-    host: str = Field("127.0.0.1", description="Address to bind. Only loopback is allowed while there are no API keys.")
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True, allow_inf_nan=False
+    )
+
+    host: str = Field(
+        "127.0.0.1",
+        description="Address to bind. Only loopback is allowed while there are no API keys.",
+        json_schema_extra={"allowed": f"{', '.join(LOOPBACK_NAMES)}, or another loopback address"},
+    )
     port: int = Field(8000, ge=0, le=65535, description="TCP port to bind; 0 picks a free one.")
     data_dir: Path = Field(
         default_factory=default_data_dir,
         description="Directory of the database, the artifact store and the lock. One service at a time.",
     )
     database_url: str | None = Field(
-        None, description="SQLAlchemy URL of the database. Empty: SQLite in the data directory (tuner.sqlite3)."
+        None,
+        description="SQLAlchemy URL of the database. Empty: SQLite in the data directory (tuner.sqlite3).",
+        json_schema_extra={"allowed": DATABASE_URLS},
+    )
+    request_database_wait_seconds: float = Field(
+        3.0,
+        ge=0,
+        le=DAY_SECONDS,
+        description="How long a request waits for a locked database before it answers 503, in seconds. "
+        "What was measured waits longer.",
     )
     max_body_bytes: int = Field(
         2**20, ge=1024, description="Largest request body accepted, in bytes; a larger one answers 413."
@@ -61,20 +82,51 @@ class Settings(BaseSettings):
         description="Compile tasks that run at the same time.",
     )
     child_timeout_seconds: float = Field(
-        60.0, gt=0, description="Time that one candidate may take in a child before it is killed, in seconds."
+        60.0,
+        gt=0,
+        le=DAY_SECONDS,
+        description="Time that one candidate may take in a child before it is killed, in seconds.",
     )
     advance_period_seconds: float = Field(
-        2.0, gt=0, description="How often unfinished jobs are looked at even if nothing was reported, in seconds."
+        2.0,
+        gt=0,
+        le=DAY_SECONDS,
+        description="How often unfinished jobs are looked at even if nothing was reported, in seconds.",
     )
     stream_poll_seconds: float = Field(
-        0.25, gt=0, description="How often an event stream looks for new events, in seconds."
+        0.25, gt=0, le=DAY_SECONDS, description="How often an event stream looks for new events, in seconds."
     )
     shutdown_timeout_seconds: float = Field(
-        10.0, gt=0, description="Time that open requests and running children get on a clean stop, in seconds."
+        10.0,
+        gt=0,
+        le=DAY_SECONDS,
+        description="Time that open requests and running children get on a clean stop, in seconds.",
     )
-    log_level: str = Field(
-        "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="DEBUG, INFO, WARNING or ERROR; JSON on stderr."
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="DEBUG, INFO, WARNING or ERROR; JSON on stderr."
     )
+
+    @field_validator("host")
+    @classmethod
+    def _only_loopback(cls, host: str) -> str:
+        if not is_loopback(host):
+            raise ValueError(
+                "the service has no API keys yet, so it binds loopback addresses only; "
+                "reach it from another machine through an SSH tunnel"
+            )
+        return host
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, path: Path) -> Path:
+        return path.expanduser().absolute()
+
+    @field_validator("database_url")
+    @classmethod
+    def _usable_url(cls, url: str | None) -> str | None:
+        if url and (fault := database_url_fault(url)):
+            raise ValueError(fault)
+        return url or None
 
     @property
     def resolved_database_url(self) -> str:
@@ -114,7 +166,7 @@ def describe(settings: Settings) -> tuple[SettingDescription, ...]:
         SettingDescription(
             name=name,
             variable=(ENVIRONMENT_PREFIX + name).upper(),
-            value=_without_password(getattr(settings, name)),
+            value=_shown(getattr(settings, name)),
             default=field.get_default(call_default_factory=True, validated_data={}),
             description=field.description or "",
         )
@@ -131,5 +183,39 @@ def describe(settings: Settings) -> tuple[SettingDescription, ...]:
     )
 
 
-def _without_password(value: Any) -> Any:
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:***@", value) if isinstance(value, str) else value
+def load_settings(**given: Any) -> Settings:
+    """The settings from the environment and the given values. InvalidInput names each wrong variable."""
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        raise InvalidInput([_problem(fault) for fault in error.errors(include_url=False)]) from None
+
+
+def _problem(fault: Any) -> Problem:
+    name = str(fault["loc"][0])
+    value = _shown(fault["input"])
+    return Problem(
+        field=(ENVIRONMENT_PREFIX + name).upper(),
+        value=value if isinstance(value, str | int | float | bool) else str(value),
+        message=fault["msg"].removeprefix("Value error, "),
+        allowed=_allowed(name),
+    )
+
+
+def _allowed(name: str) -> str:
+    """What a setting takes, from its own declaration."""
+    schema = Settings.model_json_schema()["properties"].get(name, {})
+    if "allowed" in schema:
+        return str(schema["allowed"])
+    if "enum" in schema:
+        return ", ".join(schema["enum"])
+    words = {"integer": "a whole number", "number": "a number", "string": "a text"}.get(
+        schema.get("type", ""), "a value"
+    )
+    bounds = (("exclusiveMinimum", ">"), ("minimum", ">="), ("maximum", "<="))
+    limits = [f"{sign} {schema[bound]:g}" for bound, sign in bounds if bound in schema]
+    return ", ".join([words, *limits])
+
+
+def _shown(value: Any) -> Any:
+    return without_password(value) if isinstance(value, str) else value

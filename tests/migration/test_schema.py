@@ -54,7 +54,17 @@ def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     database = database_at(tmp_path)
     with pytest.raises(DatabaseUnavailable):
         upgrade(database)
-    assert not at_head(database)
+    with pytest.raises(DatabaseUnavailable, match=r"ledger\.sqlite3 cannot be used: file is not a database"):
+        at_head(database)
+    database.close()
+
+
+def test_a_schema_of_something_else_is_a_typed_error(tmp_path: Path) -> None:
+    database = database_at(tmp_path)
+    with database.write() as session:
+        session.execute(text("CREATE TABLE jobs (what TEXT)"))
+    with pytest.raises(DatabaseUnavailable, match=r"ledger\.sqlite3 cannot be brought to .* table jobs already exists"):
+        upgrade(database)
     database.close()
 
 

@@ -32,6 +32,10 @@ class Runtime(Protocol):
         """Device id → the task that holds it now."""
         ...
 
+    def waiting(self) -> Mapping[str, str]:
+        """Jobs that wait for something on the service's side → the reason."""
+        ...
+
     def wait_probed(self, timeout_seconds: float) -> bool:
         """Wait until every device was looked for; False when the time is over first."""
         ...
@@ -59,6 +63,7 @@ class Context:
 
     settings: Settings
     database: Database
+    """With the patience of a request at the write lock."""
     runtime: Runtime
     closing: threading.Event = field(default_factory=threading.Event)
     """Set when the service stops: open streams end."""

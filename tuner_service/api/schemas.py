@@ -170,6 +170,9 @@ class JobDocument(Document):
     progress: Progress
     cases: list[JobCaseDocument]
     error: str | None = Field(description="Why the job failed: a fault of the service, never of a candidate.")
+    waiting: str | None = Field(
+        description="What an unfinished job waits for on the service's side, such as a locked database."
+    )
     created_at: str
     started_at: str | None
     finished_at: str | None
@@ -274,8 +277,9 @@ class Readiness(Document):
     """Whether the service can take jobs."""
 
     ready: bool
-    database: str
-    devices: str
+    database: Literal["ok", "locked", "full", "unavailable", "outdated"]
+    reason: str | None = Field(description="What is wrong with the database.")
+    devices: Literal["probing", "probed"]
 
 
 class Health(Document):

@@ -12,7 +12,7 @@ from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.launch import PrivateService
 from tuner_service.cli.output import say
 from tuner_service.client import Client, ServiceUnreachable
-from tuner_service.settings import Settings
+from tuner_service.settings import load_settings
 
 READY_TIMEOUT_SECONDS = 60.0
 SERVICE_FILE = "service.json"
@@ -21,7 +21,7 @@ SERVICE_FILE = "service.json"
 
 def resolve_data_dir(data_dir: Path | None) -> Path:
     """The data directory to use: the one given, else the setting's."""
-    return (data_dir if data_dir is not None else Settings().data_dir).expanduser().absolute()
+    return (data_dir if data_dir is not None else load_settings().data_dir).expanduser().absolute()
 
 
 def running_url(data_dir: Path) -> str | None:

@@ -7,7 +7,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from search.errors import InvalidInput, TunerError
 from tuner_service.cli.commands import (
@@ -104,9 +103,4 @@ def run(arguments: list[str]) -> int:
     except TunerError as error:
         say(f"error: {type(error).__name__}: {error}")
         return ExitStatus.NEGATIVE
-    except ValidationError as error:
-        for problem in error.errors():
-            name = "_".join(str(part) for part in problem["loc"])
-            say(f"error: setting TUNER_{name.upper()} = {problem['input']!r}: {problem['msg']}")
-        return ExitStatus.BAD_INPUT
     return ExitStatus.OK

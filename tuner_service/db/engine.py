@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import math
@@ -14,13 +15,15 @@ from typing import Any
 
 from sqlalchemy import create_engine, event, make_url
 from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
 from tuner_service.errors import DatabaseBusy, DatabaseFull, DatabaseProblem, DatabaseUnavailable
 
 WRITE = "tuner_write"
 """Execution option that marks a connection's transactions as writing ones."""
+CONNECT_SECONDS = 10
+"""A database server that does not answer for so long is taken for unreachable."""
 
 
 class Database:
@@ -35,7 +38,10 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.lock_wait_seconds = lock_wait_seconds
         self._turn = threading.Lock()
-        options: dict[str, Any] = {"connect_args": {"timeout": 1.0}} if self.is_sqlite else {"pool_pre_ping": True}
+        self._write = _LastWrite()
+        options: dict[str, Any] = {"connect_args": {"timeout": 1.0}}
+        if not self.is_sqlite:
+            options = {"connect_args": {"connect_timeout": CONNECT_SECONDS}, "pool_pre_ping": True}
         # More connections than the API and the engine have threads: a reader never waits for another.
         self.engine: Engine = create_engine(self.url, json_serializer=_json, pool_size=16, max_overflow=112, **options)
         if self.is_sqlite:
@@ -49,7 +55,7 @@ class Database:
 
         Raises DatabaseProblem.
         """
-        with _typed(), Session(self.engine, autoflush=False) as session:
+        with self._typed(), Session(self.engine, autoflush=False) as session:
             yield session
 
     @contextmanager
@@ -59,15 +65,46 @@ class Database:
         Raises DatabaseBusy after ``lock_wait_seconds`` at the lock, DatabaseFull, DatabaseUnavailable.
         """
         deadline = time.monotonic() + self.lock_wait_seconds
-        if not self._turn.acquire(timeout=self.lock_wait_seconds):
-            raise DatabaseBusy("database is locked by another thread of this service")
         try:
-            with _typed(), Session(self._writing, expire_on_commit=False) as session:
-                self._begin(session, deadline)
-                yield session
-                session.commit()
-        finally:
-            self._turn.release()
+            if not self._turn.acquire(timeout=self.lock_wait_seconds):
+                raise DatabaseBusy(f"the database {self.place} stayed locked: another writer of this service waits too")
+            try:
+                with self._typed(), Session(self._writing, expire_on_commit=False) as session:
+                    self._begin(session, deadline)
+                    yield session
+                    session.commit()
+            finally:
+                self._turn.release()
+        except DatabaseProblem as problem:
+            self._write.problem = problem
+            raise
+        self._write.problem = None
+
+    def within(self, lock_wait_seconds: float) -> Database:
+        """The same database for a caller that waits no longer than this at the write lock."""
+        view = copy.copy(self)
+        view.lock_wait_seconds = lock_wait_seconds
+        return view
+
+    @property
+    def place(self) -> str:
+        """The database for people: its file, or its URL without the password."""
+        return str(self.url.database) if self.is_sqlite else self.url.render_as_string()
+
+    @property
+    def write_problem(self) -> DatabaseProblem | None:
+        """Why the last write failed; None when it did not."""
+        return self._write.problem
+
+    @contextmanager
+    def _typed(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            problem = _translated(error, self)
+            if problem is None:
+                raise
+            raise problem from error
 
     def _begin(self, session: Session, deadline: float) -> None:
         """Takes the write lock, trying again while another process has it."""
@@ -77,7 +114,7 @@ class Database:
                 return
             except DBAPIError as error:
                 session.rollback()
-                if not isinstance(_translated(error), DatabaseBusy) or time.monotonic() >= deadline:
+                if not isinstance(_translated(error, self), DatabaseBusy) or time.monotonic() >= deadline:
                     raise
                 time.sleep(0.02)
 
@@ -114,26 +151,22 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
-@contextmanager
-def _typed() -> Iterator[None]:
-    try:
-        yield
-    except DBAPIError as error:
-        problem = _translated(error)
-        if problem is None:
-            raise
-        raise problem from error
+class _LastWrite:
+    """What came of the last write, known to every view of a database."""
+
+    problem: DatabaseProblem | None = None
 
 
-def _translated(error: DBAPIError) -> DatabaseProblem | None:
+def _translated(error: DBAPIError, database: Database) -> DatabaseProblem | None:
     """The typed form of a driver's error; None where it is a bug of ours (a bad statement, a broken constraint)."""
-    text = str(error.orig)
+    text, place = " ".join(str(error.orig).split()), database.place
     lowered = text.lower()
     if "is full" in lowered or (isinstance(error.orig, OSError) and error.orig.errno == errno.ENOSPC):
-        return DatabaseFull(f"no space left for the database: {text}")
+        return DatabaseFull(f"no space left for the database {place}: {text}")
     if "is locked" in lowered or "is busy" in lowered:
-        return DatabaseBusy(f"the database stayed locked by another process: {text}")
+        return DatabaseBusy(f"the database {place} stayed locked by another process: {text}")
     broken = ("unable to open", "disk i/o", "readonly", "not a database", "malformed", "no such table")
-    if any(word in lowered for word in broken) or error.connection_invalidated:
-        return DatabaseUnavailable(f"the database cannot be used: {text}")
+    unreachable = not database.is_sqlite and isinstance(error, OperationalError | InterfaceError)
+    if any(word in lowered for word in broken) or error.connection_invalidated or unreachable:
+        return DatabaseUnavailable(f"the database {place} cannot be used: {text}")
     return None

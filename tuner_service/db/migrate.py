@@ -9,9 +9,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy.exc import DBAPIError
 
 from tuner_service.db.engine import Database
-from tuner_service.errors import DatabaseProblem, DatabaseUnavailable
+from tuner_service.errors import DatabaseUnavailable
 
 
 def upgrade(database: Database) -> None:
@@ -21,23 +23,26 @@ def upgrade(database: Database) -> None:
     """
     config = migration_config()
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    with database.write() as session:
-        connection = session.connection()
-        revision = MigrationContext.configure(connection).get_current_revision()
-        if revision is not None and revision not in known:
-            raise DatabaseUnavailable(f"the database is at revision {revision}, which this version does not know")
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    try:
+        with database.write() as session:
+            connection = session.connection()
+            revision = MigrationContext.configure(connection).get_current_revision()
+            if revision is not None and revision not in known:
+                message = f"the database {database.place} is at revision {revision}, which this version does not know"
+                raise DatabaseUnavailable(message)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except (DBAPIError, CommandError) as error:
+        cause = " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())
+        message = f"the database {database.place} cannot be brought to this version's schema: {cause}"
+        raise DatabaseUnavailable(message) from error
 
 
 def at_head(database: Database) -> bool:
-    """True when the schema is the one that this program expects; False when it is not or cannot be read."""
+    """True when the schema is the one that this program expects. DatabaseProblem when it cannot be read."""
     head = ScriptDirectory.from_config(migration_config()).get_current_head()
-    try:
-        with database.read() as session:
-            return MigrationContext.configure(session.connection()).get_current_revision() == head
-    except DatabaseProblem:
-        return False
+    with database.read() as session:
+        return MigrationContext.configure(session.connection()).get_current_revision() == head
 
 
 def migration_config() -> Config:

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from tuner_service.errors import DataDirInUse
+from tuner_service.errors import DataDirInUse, DataDirUnusable
 
 
 class DataDir:
@@ -20,7 +20,18 @@ class DataDir:
         self._descriptor: int | None = None
 
     def lock(self) -> None:
-        """Takes the directory. Raises DataDirInUse, naming the pid that has it."""
+        """Takes the directory; does nothing when this object has it.
+
+        Raises DataDirInUse, naming the pid that has it, and DataDirUnusable.
+        """
+        if self._descriptor is not None:
+            return
+        try:
+            self._take()
+        except OSError as error:
+            raise DataDirUnusable(self.path, error) from None
+
+    def _take(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -29,9 +40,9 @@ class DataDir:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)
             raise DataDirInUse(self.path, holder) from None
+        self._descriptor = descriptor
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        self._descriptor = descriptor
 
     def unlock(self) -> None:
         """Gives the directory back."""

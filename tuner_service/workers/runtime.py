@@ -57,10 +57,15 @@ class Runtime:
         child_timeout_seconds: float = 60.0,
         advance_period_seconds: float = 2.0,
         stop_timeout_seconds: float = 15.0,
+        request_wait_seconds: float = 3.0,
         probe: Callable[[Path], Sequence[DeviceSpec]] | None = None,
         tools: Callable[[Runtime], RuntimeTools] | None = None,
     ) -> None:
-        """``probe`` and ``tools`` stand in for this machine's devices and compiler."""
+        """``probe`` and ``tools`` stand in for this machine's devices and compiler.
+
+        ``request_wait_seconds``: how long a cancel waits for a locked database; results are waited for longer.
+        """
+        self._hurried = database.within(request_wait_seconds)
         self.database, self.data_dir = database, DataDir(data_dir)
         self.compile_slots, self.child_timeout_seconds = compile_slots, child_timeout_seconds
         self._period_seconds, self._stop_timeout_seconds = advance_period_seconds, stop_timeout_seconds
@@ -83,8 +88,12 @@ class Runtime:
         """Attached devices by id; empty until probed."""
         return dict(self._devices)
 
+    def reserve(self) -> None:
+        """Takes the data directory, so that no other service touches what is in it. DataDirInUse, DataDirUnusable."""
+        self.data_dir.lock()
+
     def start(self) -> None:
-        """Takes the data directory and begins; returns at once. The schema must be up to date. DataDirInUse."""
+        """Reserves the data directory and begins; returns at once. The schema must be up to date. As reserve raises."""
         self.data_dir.lock()
         self._thread.start()
 
@@ -118,13 +127,13 @@ class Runtime:
         """
         engine = self._engine
         if is_acceptance(job_id):
-            end_acceptance(self.database, job_id, "cancelled")
+            end_acceptance(self._hurried, job_id, "cancelled")
             if engine is not None:
                 engine.cancel(job_id)
         elif engine is not None:
-            cancel(self.database, engine, job_id)
+            cancel(self._hurried, engine, job_id)
         else:
-            end_job(self.database, job_id, "cancelled")
+            end_job(self._hurried, job_id, "cancelled")
         self.wake(job_id)
 
     def leases(self) -> Mapping[str, Mapping[str, Any]]:

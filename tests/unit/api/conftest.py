@@ -33,6 +33,7 @@ class AttachedDevice:
         self.probed = threading.Event()
         self.probed.set()
         self.woken: list[str] = []
+        self.reasons: dict[str, str] = {}
         self.sources: dict[str, Source] = {}
         self.libraries: dict[str, bytes] = {}
 
@@ -42,6 +43,9 @@ class AttachedDevice:
 
     def leases(self) -> Mapping[str, Mapping[str, Any]]:
         return {}
+
+    def waiting(self) -> Mapping[str, str]:
+        return self.reasons
 
     def wait_probed(self, timeout_seconds: float) -> bool:
         return self.probed.wait(min(timeout_seconds, 0.2))
@@ -58,6 +62,9 @@ class AttachedDevice:
 
     def load_library(self, sha256: str) -> bytes | None:
         return self.libraries.get(sha256)
+
+    def reserve(self) -> None:
+        self.settings.data_dir.mkdir(parents=True, exist_ok=True)
 
     def start(self) -> None:
         pass

@@ -176,7 +176,12 @@ def test_every_kind_of_problem_has_its_page(http: httpx.Client) -> None:
 
 def test_health_and_readiness(http: httpx.Client) -> None:
     assert http.get("/healthz").json()["status"] == "ok"
-    assert http.get("/readyz").json() == {"ready": True, "database": "ok", "devices": "probed"}
+    assert http.get("/readyz").json() == {
+        "ready": True,
+        "database": "ok",
+        "reason": None,
+        "devices": "probed",
+    }
 
 
 def test_answers_are_json_without_nan(http: httpx.Client) -> None:

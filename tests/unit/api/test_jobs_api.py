@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -323,3 +325,37 @@ def test_plans_say_the_same_as_the_planner(served: Any) -> None:
     ]
     items = plan(served)["items"]
     assert [{name: item[name] for name in documents[0]} for item in items] == json.loads(json.dumps(documents))
+
+
+def test_a_locked_database_is_said_within_the_patience_of_a_request(serve: Any, tmp_path: Path) -> None:
+    with serve(tmp_path, request_database_wait_seconds=0.05) as served:
+        created = served.http.post("/v1/jobs", json=REQUEST).json()
+        other = sqlite3.connect(tmp_path / "tuner.sqlite3", isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        refused = served.http.post("/v1/jobs", json=REQUEST)
+        assert (refused.status_code, refused.json()["type"]) == (503, "/problems/storage-unavailable")
+        assert "locked" in refused.json()["detail"]
+        assert refused.headers["retry-after"] == "1"
+        ready = served.http.get("/readyz")
+        assert (ready.status_code, ready.json()["ready"], ready.json()["database"]) == (503, False, "locked")
+        assert served.http.get(f"/v1/jobs/{created['id']}").status_code == 200
+        other.execute("ROLLBACK")
+        other.close()
+        assert served.http.get("/readyz").json()["database"] == "ok"
+        assert served.http.post("/v1/jobs", json=REQUEST).status_code == 202
+        assert served.job_count() == 2
+
+
+def test_what_a_job_waits_for_is_in_its_json(served: Any) -> None:
+    http, runtime = served.http, served.context.runtime
+    job = http.post("/v1/jobs", json=REQUEST).json()
+    assert job["waiting"] is None
+    runtime.reasons[job["id"]] = "the database is locked"
+    try:
+        path = f"/v1/jobs/{job['id']}"
+        assert http.get(path).json()["waiting"] == "the database is locked"
+        listed = http.get("/v1/jobs", params={"limit": 2}).json()["items"]
+        assert [item["waiting"] for item in listed if item["id"] == job["id"]] == ["the database is locked"]
+        assert http.post(f"{path}/cancel").json()["waiting"] is None
+    finally:
+        runtime.reasons.clear()

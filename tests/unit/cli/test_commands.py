@@ -77,7 +77,7 @@ def test_nothing_listening_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bad_setting_names_its_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("TUNER_PORT", "many")
     assert run(["settings"]) == ExitStatus.BAD_INPUT
-    assert "TUNER_PORT = 'many'" in capsys.readouterr().err
+    assert 'TUNER_PORT = "many"' in capsys.readouterr().err
 
 
 def test_settings_lists_every_variable_with_value_and_default(

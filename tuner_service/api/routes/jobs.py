@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
@@ -13,7 +13,7 @@ from fastapi.sse import EventSourceResponse
 from search.errors import InvalidInput, Problem
 from tuner_service.api import kinds, schemas
 from tuner_service.api.body import parse_object, read_body
-from tuner_service.api.context import ContextOf
+from tuner_service.api.context import Context, ContextOf
 from tuner_service.api.documented import REQUEST_EXAMPLES, json_body, problems
 from tuner_service.api.pages import DEFAULT_PAGE_ITEMS, Cursor, Limit, page_response
 from tuner_service.api.problems import ProblemError
@@ -78,9 +78,7 @@ def create_job(
         body_sha256=hashlib.sha256(raw).hexdigest(),
     )
     context.runtime.wake(job_id)
-    with context.database.read() as session:
-        document = job_queries.get_job(session, job_id)
-    return JSONResponse(document, status_code=202, headers={"Location": f"/v1/jobs/{job_id}"})
+    return JSONResponse(_document(context, job_id), status_code=202, headers={"Location": f"/v1/jobs/{job_id}"})
 
 
 @router.get(
@@ -110,7 +108,7 @@ def list_jobs(
             )
         except InvalidInput as error:
             raise error.under("/query") from None
-    return page_response(request, page)
+    return page_response(request, {**page, "items": [_with_waiting(context, job) for job in page["items"]]})
 
 
 @router.get(
@@ -125,8 +123,7 @@ def list_jobs(
 def get_job(context: ContextOf, job_id: JobId) -> JSONResponse:
     """State, resolved request, progress, and per case: winner, reference, default, ties, noise floor, regret and
     baselines. While the job runs, each case's `winner` is null and `best` is the best so far."""
-    with context.database.read() as session:
-        return JSONResponse(job_queries.get_job(session, job_id))
+    return JSONResponse(_document(context, job_id))
 
 
 @router.post(
@@ -145,8 +142,7 @@ def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
         state = job_queries.job_row(session, job_id)["state"]
     if state not in ("succeeded", "failed", "cancelled"):
         context.runtime.cancel(job_id)
-    with context.database.read() as session:
-        document = job_queries.get_job(session, job_id)
+    document = _document(context, job_id)
     if document["state"] in ("succeeded", "failed"):
         raise ProblemError(kinds.CONFLICT, f"the job has {document['state']}; it can no longer be cancelled")
     return JSONResponse(document)
@@ -179,3 +175,15 @@ def stream_events(
         return Response(status_code=204)
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return EventSourceResponse(job_events(context, job_id, after), headers=headers)
+
+
+def _document(context: Context, job_id: str) -> dict[str, Any]:
+    with context.database.read() as session:
+        document = job_queries.get_job(session, job_id)
+    return _with_waiting(context, document)
+
+
+def _with_waiting(context: Context, job: dict[str, Any]) -> dict[str, Any]:
+    """The job's JSON with the reason why it waits: the process knows it, the ledger cannot always be written then."""
+    ended = job["state"] in ("succeeded", "failed", "cancelled")
+    return {**job, "waiting": None if ended else context.runtime.waiting().get(job["id"])}

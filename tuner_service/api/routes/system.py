@@ -14,8 +14,7 @@ from tuner_service.api.context import ContextOf
 from tuner_service.api.documented import problems
 from tuner_service.api.problems import ProblemError
 from tuner_service.api.version import VERSION
-from tuner_service.db.migrate import at_head
-from tuner_service.errors import DatabaseProblem
+from tuner_service.db.condition import condition
 
 router = APIRouter(tags=["system"])
 
@@ -44,15 +43,13 @@ async def healthz() -> JSONResponse:
     },
 )
 def readyz(context: ContextOf) -> JSONResponse:
-    """200 when the database can be read and is at this version's schema. `devices` is `probed`, or `probing` while they
-    are still being looked for; jobs sent meanwhile wait a moment for it."""
-    try:
-        database = "ok" if at_head(context.database) else "unreachable, or not at this version's schema"
-    except DatabaseProblem as error:
-        database = str(error)
+    """200 when `database` is `ok`; else it is `locked`, `full`, `unavailable` or `outdated` (not at this version's
+    schema), and `reason` says more. `devices` is `probed`, or `probing` while they are still being looked for; jobs
+    sent meanwhile wait a moment for it."""
+    database, reason = condition(context.database)
     devices = "probed" if context.runtime.wait_probed(0) else "probing"
     ready = database == "ok" and not context.closing.is_set()
-    body = {"ready": ready, "database": database, "devices": devices}
+    body = {"ready": ready, "database": database, "reason": reason, "devices": devices}
     return JSONResponse(body, status_code=200 if ready else 503)
 
 

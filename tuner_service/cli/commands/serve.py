@@ -11,7 +11,7 @@ import typer
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.output import print_json
 from tuner_service.errors import ServiceError
-from tuner_service.settings import Settings
+from tuner_service.settings import load_settings
 
 
 def serve(
@@ -24,8 +24,8 @@ def serve(
 
     Every other setting is an environment variable: see ``tuner settings``.
     """
-    given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir and data_dir.expanduser().absolute()}
-    settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
+    settings = load_settings(**{name: value for name, value in given.items() if value is not None})
     # Imported here: the web framework and the database would slow every other command down.
     from tuner_service.app import print_listening
     from tuner_service.app import serve as run

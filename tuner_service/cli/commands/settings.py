@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tuner_service.cli.options import JsonOption
 from tuner_service.cli.output import print_json, print_table
-from tuner_service.settings import Settings, describe
+from tuner_service.settings import describe, load_settings
 
 
 def settings(as_json: JsonOption = False) -> None:
     """List every setting: its environment variable, its value now, its default, and what it does."""
-    found = [setting.document() for setting in describe(Settings())]
+    found = [setting.document() for setting in describe(load_settings())]
     if as_json:
         print_json({"items": found, "next": None, "total": len(found)})
         return

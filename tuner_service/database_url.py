@@ -1,0 +1,38 @@
+"""Database URLs: which ones the service can use, and how to show one."""
+
+from __future__ import annotations
+
+import re
+
+DATABASE_URLS = "sqlite:////PATH/FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+_BACKENDS = ("sqlite", "postgresql")
+
+
+def database_url_fault(url: str) -> str | None:
+    """What is wrong with a database URL, or None. Nothing is connected to."""
+    from sqlalchemy import make_url  # a third of a second that commands without a database need not pay
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return "this is not a database URL"
+    if parsed.get_backend_name() not in _BACKENDS:
+        return f"{parsed.get_backend_name()!r} is no kind of database that the service can use"
+    try:
+        dialect = parsed.get_dialect()
+        dialect.import_dbapi()
+    except NoSuchModuleError:
+        return f"{parsed.drivername!r} is no known dialect and driver"
+    except ImportError as error:
+        return f"the driver of {parsed.drivername!r} is not installed ({error})"
+    if dialect.is_async:
+        return f"{parsed.drivername!r} is an asynchronous driver"
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        return "a database in memory is lost with each connection; name a file"
+    return None
+
+
+def without_password(text: str) -> str:
+    """A URL, or what was meant as one, with its password hidden."""
+    return re.sub(r"(//[^/@:]*):.*@", r"\1:***@", text)
