@@ -7,6 +7,7 @@ import time
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner_service.api import kinds
@@ -17,6 +18,8 @@ from tuner_service.telemetry import accept_request_id, request_id_variable
 
 _access = logging.getLogger("tuner.access")
 _log = logging.getLogger("tuner.api")
+CLIENT_CLOSED_REQUEST = 499
+"""Status in the access log of a request whose client went away before the answer (as nginx writes it)."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -49,6 +52,8 @@ class RequestLog:
         try:
             try:
                 await self.app(scope, receive, send_with_id)
+            except ClientDisconnect:
+                status = CLIENT_CLOSED_REQUEST  # nobody is left to answer, and nothing went wrong here
             except Exception as error:
                 _log.exception("unhandled exception")
                 if status != 0:

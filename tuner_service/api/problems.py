@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Mount
 
 from search.errors import InvalidInput
 from tuner_service.api import kinds
@@ -24,6 +25,7 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 50
 MAX_VALUE_CHARACTERS = 300
 RETRY_AFTER_SECONDS = 1
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _log = logging.getLogger("tuner.api")
 
 
@@ -87,10 +89,23 @@ def install(app: FastAPI) -> None:
 
 
 async def _handle(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, HTTPException) and error.status_code == kinds.METHOD_NOT_ALLOWED.status:
+        # The router names the methods of the first route that has this path, and a path may have several routes.
+        error.headers = {"Allow": ", ".join(_methods(request))}
     answer = answer_for(error)
     if answer.kind.status >= kinds.INTERNAL_ERROR.status:
         _log.warning("answered %s: %s", answer.kind.slug, error)
     return respond(answer)
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method that the request's path answers."""
+    routes = [route for route in request.app.router.routes if not isinstance(route, Mount)]
+    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    found = [
+        method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    ]
+    return found or ["GET", "HEAD"]  # no route but a mount: static files
 
 
 def _invalid_input(error: Any) -> Answer:
@@ -116,8 +131,8 @@ def _http_exception(error: Any) -> Answer:
     if error.status_code == kinds.NOT_FOUND.status:
         return Answer(kind=kinds.NOT_FOUND, detail="no page or operation has this path; /docs lists them all")
     if error.status_code == kinds.METHOD_NOT_ALLOWED.status:
-        allow = headers.get("Allow", headers.get("allow", ""))
-        return Answer(kind=kinds.METHOD_NOT_ALLOWED, detail=f"this path answers only {allow}", headers=headers)
+        detail = f"this path answers only {headers.get('Allow', '')}"
+        return Answer(kind=kinds.METHOD_NOT_ALLOWED, detail=detail, headers=headers)
     return Answer(kind=kinds.BAD_HTTP, detail=str(error.detail), headers=headers)
 
 

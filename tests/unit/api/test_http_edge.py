@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import socket
+import time
 from typing import Any
 
 import httpx
@@ -32,9 +34,46 @@ def test_an_unknown_path_is_a_problem(http: httpx.Client) -> None:
 
 
 def test_a_wrong_method_names_the_right_ones(http: httpx.Client) -> None:
-    response = http.delete("/v1/kernels")
-    assert "GET" in problem(response, 405, "method-not-allowed")["detail"]
-    assert response.headers["allow"] == "GET"
+    """All of them, for every path: those that the API documents, and pages and files beside it."""
+    documented = {path: {m.upper() for m in item} for path, item in http.get("/openapi.json").json()["paths"].items()}
+    assert documented["/v1/jobs"] == {"GET", "POST"}
+    beside = {"/docs": {"GET"}, "/openapi.json": {"GET"}, "/static/docs.js": {"GET", "HEAD"}}
+    for path, methods in {**documented, **beside}.items():
+        for wrong in ("PATCH", "POST", "GET"):
+            if wrong in methods:
+                continue
+            response = http.request(wrong, path.replace("{", "").replace("}", ""))
+            detail = problem(response, 405, "method-not-allowed")["detail"]
+            assert set(response.headers["allow"].split(", ")) == methods, path
+            assert all(method in detail for method in methods)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ("Content-Length: 5000", '{"cases": ['),
+        ("Content-Length: 5000", ""),
+        ("Transfer-Encoding: chunked", '5\r\n{"ca'),
+    ],
+)
+def test_a_client_that_goes_away_in_mid_body_is_no_error(
+    headers: str, body: str, served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = served.job_count()
+    caplog.set_level(logging.INFO)
+    with socket.create_connection(("127.0.0.1", served.port)) as client:
+        head = f"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{headers}\r\n\r\n"
+        client.sendall((head + body).encode())
+    deadline = time.monotonic() + 30
+
+    def ended() -> list[int]:
+        return [vars(line)["status"] for line in caplog.records if vars(line).get("path") == "/v1/jobs"]
+
+    while not (499 in ended() or time.monotonic() > deadline):
+        time.sleep(0.01)
+    assert 499 in ended()
+    assert [line for line in caplog.records if line.levelno >= logging.WARNING or line.exc_info] == []
+    assert served.job_count() == before
 
 
 @pytest.mark.parametrize("identifier", IDS)
