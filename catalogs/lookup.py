@@ -11,7 +11,7 @@ from catalogs.format import Entry
 from catalogs.key import AnyToolchain, LookupKey
 
 NEAREST = 5
-"""A miss lists at most so many entries."""
+"""A miss lists at most so many entries, no two of which differ from the query in the same way."""
 
 _ABSENT = None
 
@@ -102,8 +102,22 @@ def lookup(entries: Iterable[Entry], query: Query) -> Hit | Miss:
             rank = (len(differs), dims_distance(differs), position)
             near.append((rank, NearMiss(entry=entry, differs=differs)))
     near.sort(key=lambda pair: pair[0])
-    explanation = explained(query, [miss for _, miss in near[:NEAREST]])
+    explanation = explained(query, distinct(miss for _, miss in near))
     return Miss(query=query, explain=lambda: explanation)
+
+
+def distinct(near: Iterable[NearMiss]) -> list[NearMiss]:
+    """The first entries, at most ``NEAREST``, of which no two differ from the query in the same way.
+
+    A key that was tuned again and again says nothing new: the first one stands for all (the newest, where the newest
+    come first).
+    """
+    found: dict[str, NearMiss] = {}
+    for miss in near:
+        found.setdefault(repr(sorted(miss.differs.items())), miss)
+        if len(found) == NEAREST:
+            break
+    return list(found.values())
 
 
 def explained(query: Query, nearest: list[NearMiss]) -> Explanation:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from catalogs.catalog import Catalog
@@ -18,7 +18,7 @@ from catalogs.index import Group, build_index, group_key, read_index
 from catalogs.kernels import KernelRow, params_text
 from catalogs.key import LookupKey
 from catalogs.lines import digest_of, write_lines
-from catalogs.lookup import NEAREST, Explanation, Hit, NearMiss, Query, differences, dims_distance, explained
+from catalogs.lookup import Explanation, Hit, NearMiss, Query, differences, dims_distance, distinct, explained
 
 
 class Snapshot:
@@ -104,13 +104,16 @@ class Snapshot:
 
     def explain(self, query: Query) -> Explanation:
         """What comes nearest to a query that missed. Only the nearest entries are parsed."""
-        nearest = heapq.nsmallest(NEAREST, self._ranked(query))
-        near = []
-        for _, _, offset, length in nearest:
+        return explained(query, distinct(self._nearest(query)))
+
+    def _nearest(self, query: Query) -> Iterator[NearMiss]:
+        """Entries of the kernel, the nearest first; each is parsed when it is asked for."""
+        ranked = self._ranked(query)
+        heapq.heapify(ranked)
+        while ranked:
+            _, _, offset, length = heapq.heappop(ranked)
             entry = self._entry((offset, length))
-            differs = differences(query, entry.kernel, entry.params, entry.key)
-            near.append(NearMiss(entry=entry, differs=differs))
-        return explained(query, near)
+            yield NearMiss(entry=entry, differs=differences(query, entry.kernel, entry.params, entry.key))
 
     def _ranked(self, query: Query) -> list[tuple[int, float, int, int]]:
         """(fields that differ, distance of the dims, offset, length) of each entry of the kernel."""

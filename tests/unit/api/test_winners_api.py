@@ -112,6 +112,16 @@ def test_a_miss_names_the_nearest_entries_and_their_differences(served: Any) -> 
     assert set(aged["misses"][0]["differs"]) == {"toolchain"}
 
 
+def test_a_miss_lists_a_key_once_with_its_newest_job(served: Any) -> None:
+    for rows in (300, 310):
+        for _ in range(3):
+            newest, _trial = settle(served, rows)
+    misses = ask(served.http, dims="rows:309,cols:33").json()["misses"]
+    assert [miss["differs"]["dims.rows"][1] for miss in misses[:2]] == [310, 300]
+    assert misses[0]["job_id"] == newest
+    assert len({str(miss["differs"]) for miss in misses}) == len(misses) == 5
+
+
 def test_a_kernel_without_winners_is_a_miss_with_the_reason(http: httpx.Client) -> None:
     problem = ask(http, kernel="softmax", dims="rows:1,cols:8").json()
     assert (problem["status"], problem["misses"]) == (404, [])

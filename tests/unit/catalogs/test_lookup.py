@@ -100,6 +100,28 @@ def test_nearest_are_sorted_by_fields_then_distance_and_capped() -> None:
     assert [m.entry.trial_id for m in found.nearest] == ["t1", "t2", "t3", "t4", "t5"]
 
 
+def test_a_key_that_was_tuned_again_and_again_takes_one_place_the_newest() -> None:
+    shapes = [4096 << n for n in range(1, 8)]
+    entries = [entry(trial=f"{cols}-{age}", dims={"rows": 1024, "cols": cols}) for age in range(3) for cols in shapes]
+    found = lookup(entries, query())
+    assert isinstance(found, Miss)
+    assert [miss.entry.trial_id for miss in found.nearest] == [f"{cols}-0" for cols in shapes[:5]]
+
+
+def test_entries_that_differ_in_the_same_way_take_one_place() -> None:
+    """Of another toolchain each, when any toolchain will do; of another program each, when the param explains it."""
+    found = lookup(
+        [entry(trial=f"t{n}", toolchain=f"{n}" * 64, dims={"rows": 1, "cols": 4096}) for n in range(4)],
+        query(toolchain=ANY_TOOLCHAIN),
+    )
+    assert isinstance(found, Miss)
+    assert [miss.entry.trial_id for miss in found.nearest] == ["t0"]
+    said = [entry(trial=f"t{n}", toolchain=f"{n}" * 64, dims={"rows": 1, "cols": 4096}) for n in range(4)]
+    told_apart = lookup(said, query())
+    assert isinstance(told_apart, Miss)
+    assert [miss.entry.trial_id for miss in told_apart.nearest] == ["t0", "t1", "t2", "t3"]
+
+
 def test_another_kernel_is_not_near() -> None:
     found = lookup([entry(kernel="softmax", program_digest="q" * 64)], query())
     assert isinstance(found, Miss)

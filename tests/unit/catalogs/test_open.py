@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parent))
 import catalog_factory as factory
 
 import catalogs
-from catalogs import ANY_TOOLCHAIN, Hit, Miss, MissError, NotStored, QueryError
+from catalogs import ANY_TOOLCHAIN, Hit, Miss, MissError, NotStored, QueryError, lookup
 
 ASKED: dict[str, Any] = {
     "kernel": "rms_norm",
@@ -103,6 +103,18 @@ def test_every_field_alone_misses_and_is_named(changes: dict[str, Any], differs:
     assert found.nearest[0].entry.trial_id == "trl_1"
     for name in differs:
         assert name in found.reason
+
+
+def test_a_catalog_explains_a_miss_as_a_list_of_its_entries_does() -> None:
+    entries = [factory.entry(1 << n % 4, 33 + n, trial=f"trl_{n}", eps=(1e-6, 1e-5)[n % 2]) for n in range(20)]
+    catalog = factory.catalog(entries)
+    found = catalogs.open(catalog).lookup(**{**ASKED, "dims": {"rows": 3, "cols": 40}})
+    assert isinstance(found, Miss)
+    listed = lookup(catalog.entries, found.query)
+    assert isinstance(listed, Miss)
+    assert len(found.nearest) == 5
+    assert [dict(near.differs) for near in found.nearest] == [dict(near.differs) for near in listed.nearest]
+    assert found.reason == listed.reason
 
 
 def test_a_kernel_that_is_not_there_misses() -> None:
