@@ -155,6 +155,32 @@ def build_cases(
     return [{**what, "dims": extents} for extents in parse_dims(dims, shapes, names)]
 
 
+def check_words(
+    *,
+    kernel: str | None,
+    program: Path | None,
+    shapes: Sequence[str] | None,
+    dims: Sequence[str] | None,
+    params: Sequence[str] | None,
+    dtypes: Sequence[str] | None,
+    space: Sequence[str] | None = None,
+    budget: str | None = None,
+    labels: Sequence[str] | None = None,
+) -> None:
+    """Raises what is wrong with the words and files as such: call it before a service is looked for or started.
+
+    Only the shapes of a built-in kernel are left to :func:`build_cases`, as they need its dims.
+    """
+    words = {"kernel": kernel, "program": program, "params": params, "dtypes": dtypes}
+    if program is None:
+        for word in dims or ():
+            for text in parse_pairs("--dims", [word]).values():
+                parse_extent("--dims", word, text)
+        shapes, dims = None, ["rows=1"]
+    build_cases(**words, shapes=shapes, dims=dims, kernel_document=lambda _: {"dims": []})  # type: ignore[arg-type]
+    build_request(cases=[], device="", space=space, budget=budget, labels=labels)
+
+
 def build_request(
     *,
     cases: Sequence[Mapping[str, Any]],

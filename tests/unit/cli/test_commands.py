@@ -74,6 +74,41 @@ def test_nothing_listening_exits_3(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no service answers at http://127.0.0.1:9" in captured.err
 
 
+@pytest.mark.parametrize("command", ["plan", "tune"])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--program", "/nonexistent.json", "--shape", "4"], ["--program", "/nonexistent.json", "No such file"]),
+        (["--shape", "4x33"], ["name one kernel"]),
+        (["softmax", "--program", "/nonexistent.json"], ["name one kernel"]),
+        (["softmax", "--dims", "rows=many"], ["--dims", "'many' is not an integer"]),
+        (["softmax", "--shape", "4x33", "--param", "eps"], ["--param", "NAME=VALUE"]),
+        (["softmax", "--shape", "4x33", "--space", "width"], ["--space", "KNOB=VALUES"]),
+        (["softmax", "--shape", "4x33", "--budget", "much"], ["--budget", "an integer"]),
+    ],
+)
+def test_what_is_wrong_with_words_and_files_needs_no_service(
+    command: str, arguments: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for where in (["--url", "http://127.0.0.1:9"], ["--data-dir", str(tmp_path / "data")]):
+        assert run([command, *arguments, *where]) == ExitStatus.BAD_INPUT
+        said = capsys.readouterr().err
+        assert all(word in said for word in words), said
+        assert not (tmp_path / "data").exists()
+
+
+def test_a_program_with_a_shape_that_does_not_fit_needs_no_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "program.json"
+    program.write_text(json.dumps({"name": "mine", "dims": ["rows", "cols"]}))
+    arguments = ["plan", "--program", str(program), "--shape", "4", "--url", "http://127.0.0.1:9"]
+    assert run(arguments) == ExitStatus.BAD_INPUT
+    assert "has 1 extents, the kernel has 2" in capsys.readouterr().err
+    assert run(["lookup", "softmax", "--dims", "rows=x", "--url", "http://127.0.0.1:9"]) == ExitStatus.BAD_INPUT
+    assert run(["catalog", "freeze", "job_1", "--label", "x", "--url", "http://127.0.0.1:9"]) == ExitStatus.BAD_INPUT
+
+
 def test_a_bad_setting_names_its_variable(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("TUNER_PORT", "many")
     assert run(["settings"]) == ExitStatus.BAD_INPUT

@@ -32,10 +32,9 @@ def freeze(
     as_json: JsonOption = False,
 ) -> None:
     """Freeze finished jobs into a candidate and a reference catalog; says which cases were left out, and why."""
+    cases, labels = [_case(text) for text in case or ()], dict(parse_pairs("--label", label or ()))
     with connected(url=url, data_dir=data_dir) as client:
-        frozen = client.freeze(
-            job_ids, cases=[_case(text) for text in case or ()], labels=dict(parse_pairs("--label", label or ()))
-        )
+        frozen = client.freeze(job_ids, cases=cases, labels=labels)
     if as_json:
         print_json(frozen)
         return
