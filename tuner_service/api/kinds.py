@@ -60,8 +60,8 @@ NO_WINNER = ProblemKind(
     title="No winner has exactly this key",
     meaning=(
         "An exact lookup never guesses. `reason` says what is missing, and `misses` lists up to five entries, the "
-        "nearest first, each with the key fields that differ as `[asked, stored]`; of entries that differ in the same way "
-        "only the newest."
+        "nearest first, each with the key fields that differ as `[asked, stored]`; of entries that differ in the same "
+        "way only the newest."
     ),
     remedy="Ask for a stored key, or tune the asked one with `POST /v1/jobs`.",
 )
