@@ -6,8 +6,10 @@ coverage, order and balance, clocks, digests, arms against frozen entries, searc
 What it cannot see: the arrays, which a bundle does not hold (it checks that correctness was recorded, for every record,
 over a non-zero number of elements); a bundle forged consistently, with samples invented and every digest and figure
 worked out from them; and an edit of what nothing else depends on, once the bundle's sha256 was worked out again: words,
-errors within their bounds, samples of the search beside its medians. Who must exclude that compares ``sha256`` with the
-one that the service kept, or runs the replay.
+and errors within their bounds. A search is bound by the entries that were frozen from it: a trial that was removed or
+edited is found unless its catalogs were digested anew as well; a case of which nothing was frozen is bound by nothing.
+Who must exclude that compares ``sha256``, and the catalogs' digests, with those that the service kept, or runs the
+replay.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from catalogs.auditing.book import CHECKS_RECORDED_CORRECTNESS, Book, Finding, R
 from catalogs.auditing.cases import check_entries, read_cases
 from catalogs.auditing.entries import FrozenSet, check_scope, read_catalogs
 from catalogs.auditing.order import check_clocks, check_order
+from catalogs.auditing.origins import check_origins
 from catalogs.auditing.reading import MAX_BYTES, check_digest, device_digest, digest, read
 from catalogs.auditing.records import check_inputs, check_record, check_unique, read_records
 from catalogs.auditing.results import check_results
@@ -131,6 +134,7 @@ def _acceptance(document: Mapping[str, Any], book: Book) -> None:
     if scope is not None:
         check_scope(frozen, scope, book)
     searched = _searches(document["search"], frozen, book)
+    check_origins(frozen, searched, book)
     cases = read_cases(document["cases"], book)
     check_entries(cases, frozen, searched, book)
     records = read_records(document["records"], book)

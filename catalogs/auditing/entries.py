@@ -8,7 +8,7 @@ from typing import Any
 
 from catalogs.auditing.book import Book, same, shown
 from catalogs.auditing.reading import check_digest, device_digest, digest
-from catalogs.auditing.shapes import CATALOG, CATALOGS, DEVICE_IDENTITY
+from catalogs.auditing.shapes import CATALOG, CATALOGS, DEVICE_IDENTITY, ENTRY_DIGESTS
 from catalogs.canonical import canonical_json
 from catalogs.errors import FormatError
 from catalogs.format import SCHEMA_VERSION, Entry
@@ -129,6 +129,9 @@ def _entries(document: Mapping[str, Any], where: str, book: Book) -> dict[str, E
         entries[key] = entry
         book.equal(at, "key.device", entry.key.device, document["device"], "the catalog's device")
         book.equal(at, "key.toolchain", entry.key.toolchain, document["toolchain"], "the catalog's toolchain")
+        book.fits(at, {"samples_sha256": entry.samples_sha256}, ENTRY_DIGESTS)
+        if "numerics" in entry.code:
+            book.equal(at, "numerics", dict(entry.numerics), entry.code["numerics"], "that of its code")
         if entry.trial_id not in entry.tie_set:
             book.find(at, f"the winner, {shown(entry.trial_id)}, is not in it", field="tie_set")
         rows = [

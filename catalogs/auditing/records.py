@@ -11,11 +11,23 @@ from catalogs.auditing.arithmetic import middle
 from catalogs.auditing.book import Book, shown
 from catalogs.auditing.cases import AuditedCase
 from catalogs.auditing.reading import digest
-from catalogs.auditing.shapes import INPUT_SETS, KERNEL_RECORD, METRICS, RECORD_PLACE, SAMPLES, TORCH_RECORD
+from catalogs.auditing.shapes import (
+    BATCH_SECONDS,
+    INPUT_SETS,
+    KERNEL_RECORD,
+    METRICS,
+    RECORD_PLACE,
+    SAMPLES,
+    TORCH_RECORD,
+)
 
 _CLOCKS_AGREE_SECONDS = 1.0
 _CLOCK_STEP_SECONDS = 1e-3
 """What reading a clock before or after an event may cost."""
+_SHORTEST_BATCH, _LONGEST_BATCH = 0.2, 5.0
+"""What a sample's calls may last, in the protocol's batches: calibration meets a busy machine, but no other count."""
+_FUTURE_DAYS = 1
+"""How far the clock that stamped a record may be ahead of the auditor's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +88,7 @@ def check_record(record: AuditedRecord, case: AuditedCase, scope: Mapping[str, A
         book.equal(name, "device_digest", document["device_digest"], device, "the scope's")
     _check_timing(record, book)
     _check_duration(record, book)
+    _check_errors(record, book)
     names = [found["name"] for found in document["checks"]["inputs"]]
     if sorted(names) != sorted(INPUT_SETS):
         book.find(name, f"the input sets are {list(INPUT_SETS)}, once each; got {shown(names)}", field="checks.inputs")
@@ -132,8 +145,26 @@ def _check_timing(record: AuditedRecord, book: Book) -> None:
         median = timing[metric]["median_seconds"]
         book.equal(record.name, f"timing.{metric}.median_seconds", median, middle(samples), "the median of its samples")
         book.checked["medians recomputed"] += 1
+        _check_batch(record, metric, book)
     if record.document["samples_sha256"] != digest(timing):
         book.find(record.name, "not the sha256 of the timing: a sample was edited", field="samples_sha256")
+
+
+def _check_batch(record: AuditedRecord, metric: str, book: Book) -> None:
+    """That so many calls are what the protocol takes together: a single call may last as long as it does."""
+    calls = record.document["timing"][metric]["calls_per_sample"]
+    batches = record.value(metric) * calls / BATCH_SECONDS
+    if batches < _SHORTEST_BATCH or (calls > 1 and batches > _LONGEST_BATCH):
+        message = f"{calls} calls last {batches:.3g} of the protocol's batches of {BATCH_SECONDS} s"
+        book.find(record.name, message, field=f"timing.{metric}.calls_per_sample")
+
+
+def _check_errors(record: AuditedRecord, book: Book) -> None:
+    for position, given in enumerate(record.document["checks"]["inputs"]):
+        error, tolerance = given["max_abs_error"], given.get("max_tolerance")
+        if error is not None and tolerance is not None and error > tolerance:
+            message = f"{shown(error)} is beyond the largest tolerance, {shown(tolerance)}, yet the checks have passed"
+            book.find(record.name, message, field=f"checks.inputs[{position}].max_abs_error")
 
 
 def _check_duration(record: AuditedRecord, book: Book) -> None:
@@ -142,6 +173,10 @@ def _check_duration(record: AuditedRecord, book: Book) -> None:
     elapsed = document["finished_monotonic_seconds"] - document["started_monotonic_seconds"]
     if by_wall <= 0:
         book.find(record.name, f"not after started_at: {shown(document['finished_at'])}", field="finished_at")
+    latest = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=_FUTURE_DAYS)
+    for field, moment in (("started_at", record.started), ("finished_at", record.finished)):
+        if moment > latest:
+            book.find(record.name, f"{shown(document[field])} is yet to come", field=field)
     if elapsed <= 0:
         book.find(record.name, "not after started_monotonic_seconds", field="finished_monotonic_seconds")
     if abs(by_wall - elapsed) > _CLOCKS_AGREE_SECONDS:

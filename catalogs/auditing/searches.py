@@ -10,6 +10,7 @@ from typing import Any
 from catalogs.auditing.arithmetic import middle
 from catalogs.auditing.book import Book, same, shown
 from catalogs.auditing.shapes import SEARCH, SEARCH_CASE, SEARCH_TRIAL
+from catalogs.auditing.spaces import check_space
 from catalogs.canonical import canonical_json
 
 
@@ -45,6 +46,7 @@ def read_search(document: Any, where: str, book: Book) -> dict[str, Searched]:
                 f"{counts['rejected']} rejected trials of the space are recorded: one was removed or added",
                 field="enumerated",
             )
+        check_space(case, trials, at, book)
         defaults = [trial for trial in trials if trial["is_default"]]
         if len(defaults) != 1:
             book.find(at, f"one trial is the untuned default, got {len(defaults)}", field="trials")

@@ -30,6 +30,7 @@ from catalogs.auditing.kinds import (
 SCHEMA_VERSION: Final = 1
 METRICS: Final = ("device_batch", "e2e_batch")
 SAMPLES: Final = 9
+BATCH_SECONDS: Final = 0.03
 MARGIN_FLOOR: Final = 0.02
 INCONCLUSIVE_ABOVE: Final = 0.15
 ROUNDS_MULTIPLE: Final = 4
@@ -74,7 +75,7 @@ PROTOCOL = shape(
         "name": exactly("acceptance"),
         "warmup_seconds": exactly(0.2),
         "samples": exactly(SAMPLES),
-        "batch_seconds": exactly(0.03),
+        "batch_seconds": exactly(BATCH_SECONDS),
     }
 )
 MARGIN_RULE = shape({"floor": exactly(MARGIN_FLOOR), "inconclusive_above": exactly(INCONCLUSIVE_ABOVE)})
@@ -93,6 +94,7 @@ CATALOG = shape(
     },
     unknown_allowed=True,
 )
+ENTRY_DIGESTS = shape({"samples_sha256": SHA256})
 DEVICE_IDENTITY = shape({"device_identity": shape({"kind": TEXT, "identity": OBJECT})})
 
 _CODE = {"source_sha256": SHA256, "artifact_sha256": SHA256}
@@ -207,9 +209,18 @@ RESULT = shape(
 
 SEARCH = shape({"job_id": TEXT, "cases": each(ANYTHING, least=1)})
 SEARCH_CASE = shape(
-    {"kernel": TEXT, "dims": members(COUNT), "enumerated": INDEX, "trials": LIST},
+    {
+        "kernel": TEXT,
+        "dims": members(COUNT),
+        "space": members(each(ANYTHING, least=1)),
+        "inert_knobs": each(TEXT),
+        "enumerated": INDEX,
+        "trials": LIST,
+    },
     optional={"params": members(NUMBER), "dtypes": members(TEXT)},
 )
+SEARCH_SPACE = shape({"space": shape({"width": each(COUNT, least=1)}, unknown_allowed=True)})
+"""The one knob that others are counted by."""
 SEARCH_TRIAL = shape(
     {
         "id": TEXT,

@@ -26,6 +26,9 @@ _SOURCE = Path(__file__).with_name("timer.c")
 _FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared")
 _COMPILER_SECONDS = 30.0
 _NANO = 1e-9
+_RECALIBRATIONS = 3
+_FEWEST_BATCHES, _MOST_BATCHES = 0.5, 2.0
+"""What the first sample may last, in the protocol's batches, before its calls are counted anew."""
 
 
 def ensure_timer(work_dir: Path) -> Path:
@@ -161,9 +164,27 @@ def sample_phases(
             if phase == "e2e_batch":  # dispatch included, so calibrated anew
                 probe = min(16, calls_per_batch(protocol, per_call))
                 per_call = take(probe) / probe
-            calls = calls_per_batch(protocol, per_call) if phase.endswith("batch") else 1
-            timing[phase] = phase_timing((take(calls) / calls for _ in range(protocol.samples)), calls)
+            calls, first = _first_sample(protocol, phase, take, per_call)
+            rest = (take(calls) / calls for _ in range(protocol.samples - 1))
+            timing[phase] = phase_timing([first / calls, *rest], calls)
     return timing
+
+
+def _first_sample(protocol: Protocol, phase: Phase, take: Callable[[int], float], per_call: float) -> tuple[int, float]:
+    """Calls per sample, and the seconds of the first sample.
+
+    What calibrated may have been interrupted, which would make every sample too short: the first one shows it.
+    """
+    if not phase.endswith("batch"):
+        return 1, take(1)
+    calls = calls_per_batch(protocol, per_call)
+    seconds = take(calls)
+    for _ in range(_RECALIBRATIONS):
+        better = calls_per_batch(protocol, seconds / calls)
+        if better == calls or _FEWEST_BATCHES <= seconds / protocol.batch_seconds <= _MOST_BATCHES:
+            break
+        calls, seconds = better, take(better)
+    return calls, seconds
 
 
 def host_seconds(call: Callable[[], object], calls: int) -> float:

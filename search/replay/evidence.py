@@ -12,6 +12,7 @@ from search.replay.conclude import Conclusion
 from search.replay.records import ArmTimed, ReplayState
 from search.selection.acceptance import INCONCLUSIVE_ABOVE, MARGIN_FLOOR, METRICS
 from search.selection.replay import ReplayCase
+from search.selection.searched import searched_case
 
 SCHEMA_VERSION = 1
 KIND = "acceptance_evidence"
@@ -60,19 +61,8 @@ def bundle(
 def search_bundle(
     job_id: str, cases: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]
 ) -> dict[str, Any]:
-    """The search bundle of a job. ``cases``: (case row with ``case`` and ``enumerated``, its trial documents)."""
-    return {
-        "job_id": job_id,
-        "cases": [
-            {
-                "kernel": row["case"]["kernel"],
-                "dims": row["case"]["dims"],
-                "enumerated": row["enumerated"],
-                "trials": [_trial(trial) for trial in trials],
-            }
-            for row, trials in cases
-        ],
-    }
+    """The search bundle of a job. ``cases``: (case row as ``searched_case`` wants it, its trial documents)."""
+    return {"job_id": job_id, "cases": [searched_case(row, trials) for row, trials in cases]}
 
 
 def _case(replayed: ReplayCase, state: ReplayState) -> dict[str, Any]:
@@ -139,27 +129,6 @@ def _record(
         "timing": timing,
         "samples_sha256": sha256_hex(timing),
         "checks": one.checks.document() if one.checks is not None else None,
-    }
-
-
-def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
-    measured = trial["outcome"] == "measured"
-    batch = ((trial["timing"] or {}).get("device_batch") or {}) if measured else {}
-    checks = trial["checks"] or {}
-    return {
-        "id": trial["id"],
-        "outcome": trial["outcome"],
-        "stage": trial["stage"],
-        "reason": trial["reason"],
-        "candidate": trial["candidate"],
-        "in_space": trial["in_space"],
-        "is_default": trial["is_default"],
-        "median_seconds": batch.get("median_seconds"),
-        "samples_seconds": batch.get("samples_seconds"),
-        "same_code_as": trial["same_code_as"],
-        "checks_passed": checks.get("passed"),
-        "elements_checked": sum(one["elements_checked"] for one in checks.get("inputs", ())),
-        "private_scalars": (trial["plan"] or {}).get("private_scalars"),
     }
 
 

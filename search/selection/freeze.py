@@ -1,7 +1,8 @@
 """From a settled case to catalog entries: the winner and the reference with everything that explains and rebuilds them.
 
 Pure. A settled case comes as JSON documents, as the ledger keeps them: ``job_id``, ``device`` (DeviceSpec document),
-``protocol``, ``winner`` and ``reference`` (trial documents or None), ``tie_set``, ``reference_tie_set``, ``events``.
+``protocol``, ``winner`` and ``reference`` (trial documents or None), ``tie_set``, ``reference_tie_set``, ``events``;
+and ``search_sha256`` (see ``searched``) when entries are frozen for good.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from search.program.case import Case
 from search.program.digest import program_digest
 from search.program.document import dump_program
 from search.program.dtypes import tensor_dtypes
+from search.selection.searched import SEARCH_SHA256
 from search.stats.summary import median
 
 Role = Literal["candidate", "reference"]
@@ -53,7 +55,8 @@ def kernel_row(case: Case) -> KernelRow:
 def entry_of(case: Case, settled: Mapping[str, Any], *, role: Role = "candidate") -> Entry:
     """The entry of a settled case in a role; KeyError or TypeError when it has no such trial.
 
-    ``artifact`` is that of the fresh build, where there was one.
+    ``artifact`` is that of the fresh build, where there was one. A settled case with ``search_sha256`` binds its entry
+    to that search.
     """
     device, trial = settled["device"], settled[_TRIAL_OF[role]]
     protocol, samples_seconds = _deciding_samples(settled, trial)
@@ -74,6 +77,7 @@ def entry_of(case: Case, settled: Mapping[str, Any], *, role: Role = "candidate"
         job_id=settled["job_id"],
         trial_id=trial["id"],
         artifact=artifact and {name: artifact[name] for name in ("library_sha256", "symbol", "arguments")},
+        extra={name: settled[name] for name in (SEARCH_SHA256,) if name in settled},
     )
 
 

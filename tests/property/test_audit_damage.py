@@ -30,17 +30,14 @@ ANY_JSON = st.recursive(
 )
 CODES = st.sampled_from([{}, {"R": "C"}, {"C": "R"}, {"D": "R", "I": "C"}, {"D": "C", "R": "C", "I": "C"}, {"I": "D"}])
 
-SEARCH_TRIAL = r"search\[0\]\.cases\[\d+\]\.trials\[\d+\]"
 WORDS = (
     r"id|statements\[\d+\]|results\.reasons\[\d+\]|records\[\d+\]\.(id|build_process)",
     r"cases\[\d+\]\.arms\.T\..*",
     r"records\[\d+\]\.checks\.inputs\[\d+\]\.(tolerance|max_\w+|guard_elements_checked)",
     r"records\[\d+\]\.(started|finished)_monotonic_seconds",
-    rf"{SEARCH_TRIAL}\.(id|stage|reason|elements_checked|private_scalars|candidate\..*|samples_seconds\[\d+\])",
 )
-"""What stands for itself: another word, an error within its bounds, nanoseconds of a clock, or a sample of the search
-that is not the middle one contradict nothing in the bundle: its sha256 alone covers them. (Trials that an arm is one of
-do count; tests/unit/catalogs has them by name.)"""
+"""What stands for itself: another word, an error within its bounds, nanoseconds of a clock contradict nothing in the
+bundle: its sha256 alone covers them."""
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -132,8 +129,7 @@ REMOVABLE = [
     if path != ("sha256",)
     and not re.fullmatch(
         r"statements\[\d+\]|cases\[\d+\]\.arms\.T\.versions\.\w+|results\.cases\[\d+\]\.spread"
-        r"|records\[\d+\]\.checks\.inputs\[\d+\]\.(max_tolerance|failures|first_failure|patterns)"
-        rf"|{SEARCH_TRIAL}\.candidate\..*",
+        r"|records\[\d+\]\.checks\.inputs\[\d+\]\.(max_tolerance|failures|first_failure|patterns)",
         spelled(path),
     )
 ]

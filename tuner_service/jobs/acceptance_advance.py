@@ -15,13 +15,11 @@ from search.replay.records import BuildRound, ReplayState, ReplayStep, missing, 
 from tuner_service.db.clock import now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances, catalogs
-from tuner_service.db.queries.trials import list_trials
 from tuner_service.engine.contract import Engine, Task
 from tuner_service.jobs.acceptance import uncovered
 from tuner_service.jobs.acceptance_ledger import end_acceptance, load_state
+from tuner_service.jobs.searches import case_trials
 from tuner_service.jobs.states import job_has_ended
-
-PAGE_TRIALS = 1000
 
 
 class AcceptanceAdvancer:
@@ -129,15 +127,5 @@ class AcceptanceAdvancer:
 
 
 def _search(session: Session, job_id: str) -> dict[str, Any]:
-    cases = []
-    for row in catalogs.settled_job_cases(session, job_id):
-        trials: list[Mapping[str, Any]] = []
-        cursor: str | None = None
-        while True:
-            page = list_trials(session, job_id, case_index=row["case_index"], cursor=cursor, limit=PAGE_TRIALS)
-            trials += page["items"]
-            cursor = page["next"]
-            if cursor is None:
-                break
-        cases.append((row, trials))
-    return search_bundle(job_id, cases)
+    rows = catalogs.settled_job_cases(session, job_id)
+    return search_bundle(job_id, [(row, case_trials(session, job_id, row["case_index"])) for row in rows])

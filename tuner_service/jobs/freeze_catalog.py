@@ -10,11 +10,13 @@ from catalogs import Catalog, CatalogConflict, DeviceIdentity, canonical_json, f
 from search.device.spec import DeviceSpec
 from search.program.report import Report, child
 from search.selection.freeze import ROLES, Role, entry_of, kernel_row, why_left_out
+from search.selection.searched import SEARCH_SHA256, search_sha256
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import catalogs, jobs
 from tuner_service.errors import Conflict, NotFound
 from tuner_service.jobs.opening import case_of
 from tuner_service.jobs.request import Limits, read_labels
+from tuner_service.jobs.searches import case_trials
 
 KEYS = ("jobs", "cases", "labels")
 FILTER_KEYS = ("kernel", "params", "dims", "dtypes")
@@ -74,7 +76,9 @@ def freeze_jobs(database: Database, request: FreezeRequest) -> dict[str, Any]:
     kept = [row for row in wanted if reasons[id(row)] is None]
     if not kept:
         raise Conflict("no case of these jobs can be frozen", members={"left_out": left_out})
-    frozen = {role: _frozen(kept, role, device) for role in ROLES}
+    with database.read() as session:
+        bound = [{**row, SEARCH_SHA256: _search_sha256(session, row)} for row in kept]
+    frozen = {role: _frozen(bound, role, device) for role in ROLES}
     with database.write() as session:
         catalogs.insert_catalog(session, _row(frozen["candidate"], frozen["reference"], device, request))
         catalogs.insert_catalog(session, _row(frozen["reference"], frozen["candidate"], device, request))
@@ -147,6 +151,10 @@ def _frozen(rows: Iterable[Mapping[str, Any]], role: Role, device: DeviceSpec) -
         )
     except CatalogConflict as error:
         raise Conflict(str(error)) from None
+
+
+def _search_sha256(session: Any, row: Mapping[str, Any]) -> str:
+    return search_sha256(row, case_trials(session, row["job_id"], row["case_index"]))
 
 
 def _row(catalog: Catalog, other: Catalog, device: DeviceSpec, request: FreezeRequest) -> dict[str, Any]:

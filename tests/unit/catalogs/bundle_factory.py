@@ -18,6 +18,16 @@ from catalogs import DeviceIdentity, Entry, KernelRow, LookupKey, freeze
 
 TOOLCHAIN = {"compiler": {"version": "gcc 12.2.0"}, "flags": ["-O3"], "tilelang": {"version": "0.1.15"}}
 DEVICE = DeviceIdentity(kind="cpu", identity={"architecture": "x86_64", "model": "A CPU™", "caches": [{"level": 1}]})
+NUMERICS = {"accumulation": "float32"}
+ONE_VALUE: Mapping[str, list[Any]] = {
+    "input": ["reload"],
+    "fusion": ["separate"],
+    "materialize": ["private"],
+    "vector": [1],
+    "unroll": [1],
+    "partials": [1],
+}
+"""The knobs of every candidate that have one value in the space."""
 KERNELS = ("rms_norm", "softmax", "layer_norm")
 METRICS = ("device_batch", "e2e_batch")
 OPPONENTS = {"reference": "R", "default": "D", "incumbent": "I", "torch": "T"}
@@ -57,15 +67,16 @@ def bundle(
     chosen = random.Random(seed)
     identities = [_identity(index) for index in range(cases)]
     codes = [_codes(index, (same or {}) if index % 2 == 0 else {}) for index in range(cases)]
-    catalogs = {
-        "candidate": _catalog("candidate", "C", identities, codes),
-        "reference": _catalog("reference", "R", identities, codes),
-        "incumbent": _catalog("candidate", "I", identities, codes) if incumbent else None,
-    }
     documents = [
         _case(identity, code, incumbent=incumbent, torch=torch)
         for identity, code in zip(identities, codes, strict=True)
     ]
+    search = search_bundle(documents)
+    catalogs = {
+        "candidate": _catalog("candidate", "C", identities, codes, search),
+        "reference": _catalog("reference", "R", identities, codes, search),
+        "incumbent": _catalog("candidate", "I", identities, codes, search) if incumbent else None,
+    }
     records = _records(documents, rounds, {**TIMES, **(times or {})}, noise, chosen)
     out = {
         "schema_version": 1,
@@ -85,7 +96,7 @@ def bundle(
         "catalogs": catalogs,
         "cases": documents,
         "records": records,
-        "search": [search_bundle(documents)],
+        "search": [search],
         "results": results(documents, records, rounds),
         "statements": ["This device, this toolchain, these shapes.", "Ranges are observed, not intervals."],
     }
@@ -268,7 +279,8 @@ def _codes(index: int, same: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 def candidate(*, width: int) -> dict[str, Any]:
     """A candidate of that width."""
-    return {"width": width, "input": "reload", "fusion": "separate", "mapping": {"local_lanes": width}}
+    mapping = {"local_lanes": width, "row_block": 1, "simd_scope": "main", "nontemporal": False}
+    return {"width": width, **{name: values[0] for name, values in ONE_VALUE.items()}, "mapping": mapping}
 
 
 def _case(identity: Mapping[str, Any], codes: Mapping[str, Any], *, incumbent: bool, torch: bool) -> dict[str, Any]:
@@ -292,9 +304,11 @@ def _case(identity: Mapping[str, Any], codes: Mapping[str, Any], *, incumbent: b
     }
 
 
-def _catalog(role: str, arm: str, identities: Sequence[Any], codes: Sequence[Any]) -> dict[str, Any]:
+def _catalog(
+    role: str, arm: str, identities: Sequence[Any], codes: Sequence[Any], search: Mapping[str, Any]
+) -> dict[str, Any]:
     entries, rows = [], {}
-    for identity, code in zip(identities, codes, strict=True):
+    for identity, code, searched in zip(identities, codes, search["cases"], strict=True):
         key, spec = identity["key"], code[arm]
         entries.append(
             Entry(
@@ -303,14 +317,15 @@ def _catalog(role: str, arm: str, identities: Sequence[Any], codes: Sequence[Any
                 params=identity["params"],
                 candidate=spec["candidate"],
                 plan=spec["plan"],
-                code={name: spec[name] for name in ("source_sha256", "artifact_sha256")},
+                code={name: spec[name] for name in ("source_sha256", "artifact_sha256")} | {"numerics": NUMERICS},
                 protocol={"name": "finals"},
-                numerics={},
+                numerics=NUMERICS,
                 median_seconds=1e-5,
                 samples_sha256=sha(f"samples {spec['trial_id']}"),
                 tie_set=(spec["trial_id"],),
                 job_id="job_0" if arm == "I" else "job_1",
                 trial_id=spec["trial_id"],
+                extra={} if arm == "I" else {"search_sha256": sha(searched)},
             )
         )
         rows[identity["kernel"]] = KernelRow(
@@ -336,6 +351,15 @@ def _searched(case: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kernel": case["kernel"],
         "dims": case["dims"],
+        "space": {
+            "width": sorted(trial["candidate"]["width"] for trial in trials),
+            **ONE_VALUE,
+            "local_lanes": ["width"],
+            "row_block": [1],
+            "simd_scope": ["main"],
+            "nontemporal": [False],
+        },
+        "inert_knobs": ["fusion"],
         "enumerated": len(trials),
         "trials": [*trials, default],
     }

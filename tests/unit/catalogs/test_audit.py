@@ -117,7 +117,8 @@ def test_an_incumbent_of_another_toolchain_stands_in_with_its_own_code() -> None
     catalog["toolchain"] = other
     for entry in catalog["entries"]:
         entry["key"]["toolchain"] = other
-        entry["code"] = {name: make.sha(f"old {digest}") for name, digest in entry["code"].items()}
+        digests = {name: entry["code"][name] for name in ("source_sha256", "artifact_sha256")}
+        entry["code"] |= {name: make.sha(f"old {digest}") for name, digest in digests.items()}
     catalog["digest"] = make.sha(catalog)
     assert audit(make.sealed(bundle)).findings == ()
     bundle["cases"][0]["arms"]["I"]["plan"] = {"private_scalars": 7}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -119,7 +120,9 @@ class PaperReplays:
     def time(self, number: int, case: int, arm: str) -> ArmTimed:
         started, self.clock_seconds = self.clock_seconds, self.clock_seconds + STEP_SECONDS
         seconds, failure = self.seconds(case, arm, number), self.fails(case, arm, number)
-        phase = PhaseTiming(samples_seconds=(seconds,) * 9, median_seconds=seconds, calls_per_sample=10)
+        phase = PhaseTiming(
+            samples_seconds=(seconds,) * 9, median_seconds=seconds, calls_per_sample=round(0.03 / seconds)
+        )
         return ArmTimed(
             round=number,
             case=case,
@@ -230,9 +233,22 @@ def test_a_better_candidate_is_accepted_and_its_evidence_passes_the_audit(
     report = audit(evidence)
     assert report.findings == ()
     assert b'"sha256":"' + found["evidence_sha256"].encode() in evidence
+    _check_that_the_search_is_bound(json.loads(evidence))
     statements = "\n".join(found["statements"])
     for words in ("Scope: a CPU on paper", "Allocation:", "Losses", "not a confidence interval", "per exact key"):
         assert words in statements
+
+
+def _check_that_the_search_is_bound(evidence: Any) -> None:
+    """A losing trial that leaves a real search, with its count, is missed by the entries and by the space."""
+    case = evidence["search"][0]["cases"][0]
+    chosen = {arm["trial_id"] for one in evidence["cases"] for arm in one["arms"].values() if arm and "trial_id" in arm}
+    chosen |= {trial["same_code_as"] for trial in case["trials"]}
+    case["trials"].remove(next(trial for trial in case["trials"] if trial["id"] not in chosen))
+    case["enumerated"] -= 1
+    del evidence["sha256"]
+    findings = audit({**evidence, "sha256": sha256_hex(evidence)}).findings
+    assert {finding.field for finding in findings} == {"enumerated", "search_sha256"}
 
 
 def test_a_kill_at_any_moment_costs_only_the_round_that_was_being_timed(

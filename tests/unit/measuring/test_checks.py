@@ -124,6 +124,13 @@ def test_where_float32_leaves_its_range_either_outcome_is_right(got, fails) -> N
     assert sum(tally.failures.values()) == fails
 
 
+def test_an_excused_distance_is_no_error() -> None:
+    tally = compared([1.0, 0.0], expected_of([1.0, 5.0], range_at=[1], range_values=[0.0]))
+    assert tally.failures == {}
+    assert tally.max_abs_error == tally.max_rel_error == tally.max_ulp_error == 0.0
+    assert tally.max_abs_error <= tally.max_tolerance
+
+
 def test_the_range_set_excuses_only_its_elements() -> None:
     tally = compared([INF, INF], expected_of([5.0, 5.0], range_at=[1], range_values=[INF]))
     assert tally.failures == {"wrong_values": 1}
@@ -208,6 +215,7 @@ def test_agrees_with_one_element_at_a_time(data, rows, columns) -> None:
             failures["wrong_values"] += abs(mine - exact) > max(2 * ulp, bound)
     assert {kind: tally.failures.get(kind, 0) for kind in failures} == failures
     assert tally.elements == got.size
+    assert sum(failures.values()) or tally.max_abs_error <= tally.max_tolerance
 
 
 def test_small_blocks_give_the_same_numbers(monkeypatch) -> None:

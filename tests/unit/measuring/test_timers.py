@@ -112,6 +112,42 @@ def test_sampling_asks_for_what_the_protocol_says() -> None:
     assert {len(phase.samples_seconds) for phase in timing.values()} == {4}
 
 
+def test_a_calibration_that_was_interrupted_is_seen_by_the_first_sample() -> None:
+    """A warm-up that says 2 ms where a call takes 0.1 ms: samples of 5 calls would be a twentieth of a batch."""
+    protocol = Protocol(name="probe", warmup_seconds=0.5, samples=3, batch_seconds=0.01)
+    asked: list[int] = []
+
+    def device(calls: int) -> float:
+        asked.append(calls)
+        return calls * 1e-4
+
+    def host(calls: int) -> float:
+        raise AssertionError("no phase of the host was asked for")
+
+    timing = sample_phases(protocol, ("device_batch",), warm=lambda _: 2e-3, device=device, host=host)
+    assert asked == [5, 100, 100, 100]
+    assert timing["device_batch"].calls_per_sample == 100
+    assert timing["device_batch"].samples_seconds == (1e-4,) * 3
+
+
+def test_recalibration_ends_and_one_long_call_is_a_sample() -> None:
+    protocol = Protocol(name="probe", warmup_seconds=0.5, samples=2, batch_seconds=0.01)
+    asked: list[int] = []
+
+    def fickle(calls: int) -> float:
+        asked.append(calls)
+        return 0.001 if len(asked) % 2 else 0.1
+
+    def long(calls: int) -> float:
+        return calls * 0.5
+
+    timing = sample_phases(protocol, ("device_batch",), warm=lambda _: 1e-3, device=fickle, host=fickle)
+    assert len(asked) == 1 + 3 + 1
+    assert timing["device_batch"].calls_per_sample == asked[-1]
+    timing = sample_phases(protocol, ("device_batch",), warm=lambda _: 0.5, device=long, host=long)
+    assert (timing["device_batch"].calls_per_sample, timing["device_batch"].median_seconds) == (1, 0.5)
+
+
 def test_host_loops_call_as_often_as_asked() -> None:
     calls: list[None] = []
     assert host_seconds(lambda: calls.append(None), 7) > 0

@@ -24,7 +24,7 @@ def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
     """Every case of a job as freezing reads it, in the order of the request, those without a winner too.
 
     Each: ``job_id, case_id, case_index, case, device, protocol, winner, reference, default`` (trial documents or None),
-    ``tie_set, reference_tie_set, events, error, enumerated``.
+    ``tie_set, reference_tie_set, events, error, space, inert_knobs, enumerated``.
     """
     job = session.get(Job, job_id, populate_existing=True)
     if job is None:
@@ -52,6 +52,8 @@ def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
                 "reference_tie_set": result.get("reference_tie_set", []),
                 "events": events.get(case.id, []),
                 "error": result.get("error"),
+                "space": case.space,
+                "inert_knobs": case.inert_knobs,
                 "enumerated": case.enumerated,
             }
         )
