@@ -93,7 +93,7 @@ class Database:
 
     @property
     def write_problem(self) -> DatabaseProblem | None:
-        """Why the last write failed; None when it did not."""
+        """Why the last write failed, or what a write waits for now; None when the last one succeeded."""
         return self._write.problem
 
     @contextmanager
@@ -114,8 +114,10 @@ class Database:
                 return
             except DBAPIError as error:
                 session.rollback()
-                if not isinstance(_translated(error, self), DatabaseBusy) or time.monotonic() >= deadline:
+                problem = _translated(error, self)
+                if not isinstance(problem, DatabaseBusy) or time.monotonic() >= deadline:
                     raise
+                self._write.problem = problem  # known long before the patience of this caller is over
                 time.sleep(0.02)
 
     def close(self) -> None:

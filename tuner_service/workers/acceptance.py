@@ -61,9 +61,10 @@ class AcceptanceWorker:
 
     def on_failure(self, task: Task, error: BaseException) -> None:
         """Decides what an exception means: the step is tried again, or the acceptance fails."""
-        log.error("task %s failed", task.key, exc_info=error)
         if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
+            log.warning("task %s could not record its results: %s", task.key, error)
             return  # the ledger is the problem: the next advance asks again
+        log.error("task %s failed", task.key, exc_info=error)
         reason = fatal(error)
         if reason is not None or isinstance(error, OurFault | ToolchainUnavailable):
             end_acceptance(self._database, task.job_id, "failed", error=reason or str(error))

@@ -81,9 +81,10 @@ class Worker:
 
     def on_failure(self, task: Task, error: BaseException) -> None:
         """Decides what an exception means: the job waits, its trials are tried again, or it fails."""
-        log.error("task %s failed", task.key, exc_info=error)
         if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
+            log.warning("task %s could not record its results: %s", task.key, error)
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
+        log.error("task %s failed", task.key, exc_info=error)
         message = f"{type(error).__name__}: {error}"
         if reason := fatal(error):
             self._fail(task.job_id, reason)

@@ -292,6 +292,8 @@ class Runtime:
             self._note_devices()
         except Cancelled:
             return
+        except DatabaseProblem as error:
+            log.warning("devices could not be noted as seen: %s", error)
         except Exception:
             log.exception("devices could not be looked at again")
 

@@ -338,10 +338,11 @@ def test_a_locked_database_is_said_within_the_patience_of_a_request(serve: Any, 
         assert refused.headers["retry-after"] == "1"
         ready = served.http.get("/readyz")
         assert (ready.status_code, ready.json()["ready"], ready.json()["database"]) == (503, False, "locked")
-        assert served.http.get(f"/v1/jobs/{created['id']}").status_code == 200
+        assert "locked" in served.http.get(f"/v1/jobs/{created['id']}").json()["waiting"]
         other.execute("ROLLBACK")
         other.close()
         assert served.http.get("/readyz").json()["database"] == "ok"
+        assert served.http.get(f"/v1/jobs/{created['id']}").json()["waiting"] is None
         assert served.http.post("/v1/jobs", json=REQUEST).status_code == 202
         assert served.job_count() == 2
 

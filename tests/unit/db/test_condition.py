@@ -48,6 +48,21 @@ def test_a_lock_shows_once_a_write_has_met_it_and_until_it_is_gone(database: Dat
     assert database.write_problem is None
 
 
+def test_a_lock_is_known_while_a_patient_writer_waits(database: Database) -> None:
+    patient = database.within(600.0)
+    other = sqlite3.connect(database.place, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    thread = threading.Thread(target=write, args=(patient,))
+    thread.start()
+    while database.write_problem is None:
+        thread.join(0.01)
+    assert condition(database.within(0.1))[0] == "locked"
+    other.execute("ROLLBACK")
+    other.close()
+    thread.join()
+    assert database.write_problem is None
+
+
 def test_a_full_database_shows_until_there_is_room_again(database: Database) -> None:
     def overfill() -> None:
         with database.write() as session:

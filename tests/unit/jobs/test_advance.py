@@ -269,8 +269,8 @@ def test_a_full_database_makes_the_job_wait_and_loses_nothing(
     for _ in range(5):
         try:
             service.advancer.advance(submitted)
-            for key in list(service.engine.tasks):
-                service.run(key)
+            while service.engine.tasks:  # a job that fails takes its other tasks with it
+                service.run(next(iter(service.engine.tasks)))
         except DatabaseFull:
             refused += 1
     assert refused or "full" in service.job(submitted)["error"]

@@ -185,5 +185,8 @@ def _document(context: Context, job_id: str) -> dict[str, Any]:
 
 def _with_waiting(context: Context, job: dict[str, Any]) -> dict[str, Any]:
     """The job's JSON with the reason why it waits: the process knows it, the ledger cannot always be written then."""
-    ended = job["state"] in ("succeeded", "failed", "cancelled")
-    return {**job, "waiting": None if ended else context.runtime.waiting().get(job["id"])}
+    reason = None
+    if job["state"] not in ("succeeded", "failed", "cancelled"):
+        problem = context.database.write_problem
+        reason = context.runtime.waiting().get(job["id"]) or (None if problem is None else str(problem))
+    return {**job, "waiting": reason}
