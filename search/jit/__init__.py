@@ -15,8 +15,10 @@ from search.jit.errors import (
     NotBuilt,
     NotCompiled,
     OtherDevice,
+    PlanChanged,
     ProgramChanged,
     SourceChanged,
+    TextChanged,
 )
 from search.jit.kernel import Kernel
 
@@ -30,8 +32,10 @@ __all__ = [
     "NotBuilt",
     "NotCompiled",
     "OtherDevice",
+    "PlanChanged",
     "ProgramChanged",
     "SourceChanged",
+    "TextChanged",
     "build",
     "build_all",
 ]

@@ -16,11 +16,13 @@ from search.jit.frozen import Frozen, KernelTable, thaw
 from search.jit.kernel import Built, Kernel, Origin
 from search.jit.library import load
 from search.jit.signature import row_bound
+from search.jit.unbuilt import compare_unbuilt
 from search.lowering.builder import Builder
 from search.lowering.contract import Artifact, BuildRequest
 from search.outcome import Rejected
 from search.planning.build import build_schedule
 from search.program.case import Case
+from search.program.digest import program_digest
 from search.space.candidate import Candidate
 
 BUILD_TIMEOUT_SECONDS = 120.0
@@ -34,6 +36,8 @@ class _Wanted:
     case: Case
     candidate: Candidate
     frozen: Frozen | None = None
+    catalog: OpenCatalog | Catalog | None = None
+    """Where the entry is said to come from."""
 
     @property
     def subject(self) -> str:
@@ -41,6 +45,15 @@ class _Wanted:
 
     def request(self, name: str) -> BuildRequest:
         return BuildRequest(id=name, case=self.case.document(), candidate=self.candidate.document())
+
+    def frozen_key(self, *, source_sha256: str, artifact_sha256: str) -> str:
+        """Where the cache has what this became, by way of that source, as that machine code."""
+        return frozen_key(
+            self.request(""),
+            program_digest=program_digest(self.case.program, self.case.params),
+            source_sha256=source_sha256,
+            artifact_sha256=artifact_sha256,
+        )
 
     def kernel(self, artifact: Artifact, origin: Origin, *, any_rows: bool) -> Kernel:
         program = self.case.program
@@ -78,8 +91,8 @@ def build(
     ``any_rows``: take every number of rows, not the frozen one alone; right, but neither tuned nor accepted for them.
     ``may_compile=False``: never start a compiler. ``timeout_seconds``: the longest silence of the compiling child.
 
-    Raises OtherDevice, ProgramChanged, SourceChanged, MachineCodeChanged (unless allowed) when anything differs from
-    what was frozen; NotBuilt, NotCompiled, LoadFailed; InvalidInput; ToolchainUnavailable.
+    Raises OtherDevice, ProgramChanged, PlanChanged, SourceChanged (TextChanged), MachineCodeChanged (unless allowed)
+    when anything differs from what was frozen; NotBuilt, NotCompiled, LoadFailed; InvalidInput; ToolchainUnavailable.
     """
     options = {"any_rows": any_rows, "may_compile": may_compile, "allow_other_machine_code": allow_other_machine_code}
     if isinstance(what, Hit | Entry):
@@ -123,7 +136,7 @@ def build_all(
 def _frozen(hit: Any, *, program: Mapping[str, Any] | None, catalog: OpenCatalog | Catalog | None) -> _Wanted:
     table: KernelTable | None = catalog.snapshot if isinstance(catalog, OpenCatalog) else catalog
     frozen = thaw(_entry(hit), program=program, table=table)
-    return _Wanted(case=frozen.case, candidate=frozen.candidate, frozen=frozen)
+    return _Wanted(case=frozen.case, candidate=frozen.candidate, frozen=frozen, catalog=catalog)
 
 
 def _entry(hit: Any) -> Entry:
@@ -184,10 +197,12 @@ def _at_hand(
     if library is not None and store is not None:
         try:
             path = store.artifact(library.library_sha256, device=frozen.entry.key.device)
-            return replace(library, library_path=str(path)), "pulled"
         except NotStored:
             pass  # not pulled: build it, or find what was built here
-    key = frozen_key(source_sha256=frozen.source_sha256, artifact_sha256=frozen.artifact_sha256)
+        else:
+            compare_unbuilt(frozen, one.catalog)
+            return replace(library, library_path=str(path)), "pulled"
+    key = one.frozen_key(source_sha256=frozen.source_sha256, artifact_sha256=frozen.artifact_sha256)
     artifact = cache.find(key)
     if artifact is None and allow_other_machine_code:
         artifact = cache.find(cache.request_key(one.request("")))
@@ -214,9 +229,9 @@ def _compiled(wanted: Sequence[_Wanted], cache: Cache, timeout_seconds: float) -
             artifacts[result.id] = result.artifact
     finally:
         builder.close()
-    for request in requests:
+    for one, request in zip(wanted, requests, strict=True):
         artifact = artifacts[request.id]
         cache.keep(cache.request_key(request), artifact)
-        key = frozen_key(source_sha256=artifact.source_sha256, artifact_sha256=artifact.artifact_sha256)
+        key = one.frozen_key(source_sha256=artifact.source_sha256, artifact_sha256=artifact.artifact_sha256)
         cache.keep(key, artifact)
     return [artifacts[request.id] for request in requests]

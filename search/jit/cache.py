@@ -5,8 +5,9 @@
     jit/<key>.json      the Artifact that a request became; the key says all that could change it
     libraries/…         the artifact store (search.lowering.store)
 
-A frozen winner is found by its source and machine code, whatever compiler this machine has now; explicit parameters
-by case, candidate and the toolchain's fingerprint.
+A frozen winner is found by its case and candidate together with its source and machine code, whatever compiler this
+machine has now: the hashes alone are what the entry says of itself, and an edited one may name another's. Explicit
+parameters are found by case, candidate and the toolchain's fingerprint.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tuner" / "jit"
 
 
-def frozen_key(*, source_sha256: str, artifact_sha256: str) -> str:
-    """Key of a winner's machine code."""
-    return sha256_hex({"source": source_sha256, "code": artifact_sha256})
+def frozen_key(request: BuildRequest, *, program_digest: str, source_sha256: str, artifact_sha256: str) -> str:
+    """Key of the machine code that this request, with the program of that digest, once became by way of this source."""
+    described: dict[str, Any] = {"case": dict(request.case), "candidate": dict(request.candidate)}
+    return sha256_hex({**described, "program": program_digest, "source": source_sha256, "code": artifact_sha256})
 
 
 class Cache:

@@ -7,7 +7,9 @@
         ├── FrozenMismatch       what was rebuilt, or this machine, is not what the catalog froze
         │   ├── OtherDevice          frozen on another device
         │   ├── ProgramChanged       the kernel of that name computes something else in this version
+        │   ├── PlanChanged          this version plans the candidate otherwise (a pulled library)
         │   ├── SourceChanged        this version lowers the candidate to other C text
+        │   │   └── TextChanged          … to other TileLang text (a pulled library)
         │   └── MachineCodeChanged   this compiler makes other machine code of the same text
         ├── NotBuilt             the candidate is illegal, or does not compile
         ├── NotCompiled          no compiled library is at hand and ``may_compile`` is off
@@ -57,6 +59,19 @@ class SourceChanged(FrozenMismatch):
 
     what = "the rebuilt source"
     hint = "this version lowers the candidate to other text: tune and accept it again, or run the version that froze it"
+
+
+class TextChanged(SourceChanged):
+    """The TileLang text that this version emits has another sha256."""
+
+    what = "the emitted TileLang text"
+
+
+class PlanChanged(FrozenMismatch):
+    """The plan's facts are others; the two hashes are of their canonical JSON."""
+
+    what = "the plan"
+    hint = "case and candidate do not give the plan that was frozen: tune and accept it again, or run that version"
 
 
 class MachineCodeChanged(FrozenMismatch):

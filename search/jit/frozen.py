@@ -78,6 +78,7 @@ def thaw(entry: Entry, *, program: Mapping[str, Any] | None, table: KernelTable 
     The program is the built-in kernel's, or ``program``, or that of the catalog's kernels table. Raises OtherDevice,
     ProgramChanged, or InvalidInput when the program is not known or the entry cannot be read.
     """
+    _servable(entry)
     here = this_device().digest
     if entry.key.device != here:
         raise OtherDevice(subject=f"{entry.kernel}, trial {entry.trial_id}", frozen=entry.key.device, found=here)
@@ -106,6 +107,19 @@ def thaw(entry: Entry, *, program: Mapping[str, Any] | None, table: KernelTable 
             message = "the entry does not say what its code is, so nothing can be compared with it"
             raise InvalidInput([Problem(field=f"/code/{name}", value=value, message=message, allowed="a sha256")])
     return Frozen(entry=entry, case=case, candidate=candidate, **hashes)  # type: ignore[arg-type] # both are texts
+
+
+def _servable(entry: Entry) -> None:
+    """InvalidInput for a winner that is called otherwise than this module calls: on one thread, outputs apart."""
+    problems = []
+    if entry.key.threads != 1:
+        message = "kernels run on the calling thread alone"
+        problems.append(Problem(field="/key/threads", value=entry.key.threads, message=message, allowed=1))
+    if entry.key.aliasing != "none":
+        message = "outputs overlap nothing"
+        problems.append(Problem(field="/key/aliasing", value=entry.key.aliasing, message=message, allowed="none"))
+    if problems:
+        raise InvalidInput(problems)
 
 
 def _program(entry: Entry, program: Mapping[str, Any] | None, table: KernelTable | None) -> Mapping[str, Any] | None:

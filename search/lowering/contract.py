@@ -55,6 +55,11 @@ class Artifact:
         return cls(arguments=tuple(Argument(**a) for a in fields.pop("arguments")), **fields)
 
 
+def symbol_of(source_sha256: str) -> str:
+    """A kernel's symbol in a library: by source, so equal sources of a batch are one function."""
+    return f"k_{source_sha256[:24]}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class CodeFacts:
     """Facts read from the object code, never inferred. None: the target does not have it."""
@@ -71,6 +76,8 @@ class CodeFacts:
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
+    tilelang_sha256: str | None = None
+    """Of the TileLang text, which can be emitted and compared where neither TileLang nor a compiler is installed."""
     numerics: Mapping[str, str] = field(default_factory=dict)
     """What the numbers may do, by name (``exp``, ``division``, ``sum reduction``, …)."""
 

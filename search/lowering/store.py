@@ -91,9 +91,10 @@ class ArtifactStore:
         return self.folder / kind / f"{key}.{suffix}"
 
     def _write(self, path: Path, data: bytes) -> None:
-        """Atomic: the final name never shows a partial file. A file already there has the same content."""
-        if path.exists() and path.stat().st_size == len(data):
-            return
+        """Atomic: the final name never shows a partial file. A file already there stays if it is whole."""
+        with contextlib.suppress(OSError):  # not there, or not to be read: written anew
+            if path.stat().st_size == len(data) and path.read_bytes() == data:
+                return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from catalogs import (
     this_device,
 )
 from search.jit import Kernel
+from search.lowering.cpu.emit import emit
+from search.planning.plan import plan_candidate
 from search.program.case import Case
 from search.program.digest import program_digest
 from search.program.reference import evaluate
@@ -48,6 +51,9 @@ SCALED = {
 def entry_of(kernel: Kernel, **changes: Any) -> Entry:
     """The entry that freezing this kernel would give, with its library."""
     built, artifact = kernel.built, kernel.built.artifact
+    planned = plan_candidate(built.case, built.candidate, budget_scalars=None)
+    assert planned.plan is not None
+    assert planned.schedule is not None
     fields: dict[str, Any] = {
         "key": LookupKey(
             program_digest=program_digest(built.case.program, built.case.params),
@@ -59,9 +65,13 @@ def entry_of(kernel: Kernel, **changes: Any) -> Entry:
         "kernel": built.case.kernel,
         "params": dict(built.case.params),
         "candidate": built.candidate.document(),
-        "plan": {},
-        "code": {"source_sha256": artifact.source_sha256, "artifact_sha256": artifact.artifact_sha256},
-        "protocol": {},
+        "plan": planned.plan.document(),
+        "code": {
+            "source_sha256": artifact.source_sha256,
+            "artifact_sha256": artifact.artifact_sha256,
+            "tilelang_sha256": hashlib.sha256(emit(planned.schedule).tilelang_text.encode()).hexdigest(),
+        },
+        "protocol": {"name": "finals"},
         "numerics": {},
         "median_seconds": 1e-5,
         "samples_sha256": "0" * 64,

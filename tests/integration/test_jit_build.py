@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ sys.path.append(str(Path(__file__).parent))
 import jit_catalog as made
 
 import catalogs
-from catalogs import ANY_TOOLCHAIN, Hit, OpenCatalog, this_device
+from catalogs import ANY_TOOLCHAIN, Entry, Hit, OpenCatalog, this_device
 from search import jit
 from search.errors import InvalidInput
 from search.jit import Kernel
+from search.program.digest import program_digest
+from search.program.resolve import resolve_case
 
 pytestmark = pytest.mark.toolchain
 ROOT = Path(__file__).parents[2]
@@ -261,6 +264,83 @@ def test_a_library_that_is_not_what_its_record_says_is_not_called(
     named = {**named, "symbol": kernel.built.artifact.symbol, "arguments": named["arguments"][:-1] * 2}
     with pytest.raises(jit.LoadFailed, match="arguments"):
         jit.build(made.entry_of(kernel, artifact=named), artifacts=store, store_dir=tmp_path)
+
+
+def edited(entry: Entry, **changes: Any) -> Entry:
+    """The entry with other dims, params or knobs, made consistent where an editor would."""
+    key = replace(entry.key, dims={**entry.key.dims, **changes.pop("dims", {})})
+    made_of = replace(entry, key=key, **changes)
+    case = resolve_case({"kernel": made_of.kernel, "dims": dict(key.dims), "params": dict(made_of.params)})
+    return replace(made_of, key=replace(key, program_digest=program_digest(case.program, case.params)))
+
+
+def edits(entry: Entry) -> dict[str, Entry]:
+    mapping = {**entry.candidate["mapping"], "row_block": 2}
+    return {
+        "dims": edited(entry, dims={"cols": COLS + 1}),
+        "params": edited(entry, params={"eps": 1e-2}),
+        "width": edited(entry, candidate={**entry.candidate, "width": 32}),
+        "mapping": edited(entry, candidate={**entry.candidate, "mapping": mapping}),
+    }
+
+
+@pytest.mark.parametrize("what", ["dims", "params", "width", "mapping"])
+def test_an_edited_entry_gets_no_kernel_of_a_warm_cache(
+    what: str, kernels: dict[str, Kernel], cache: Path, tmp_path: Path
+) -> None:
+    warm = tmp_path / "cache"
+    shutil.copytree(cache, warm)
+    entry = made.entry_of(kernels["rms_norm"])
+    wrong = edits(entry)[what]
+    with pytest.raises(jit.NotCompiled):
+        jit.build(wrong, store_dir=warm, may_compile=False)
+    for _ in range(2):  # the second time, what the first has built is in the cache
+        with pytest.raises(jit.SourceChanged) as caught:
+            jit.build(wrong, store_dir=warm)
+        assert caught.value.frozen == entry.code["source_sha256"]
+    assert jit.build(entry, store_dir=warm, may_compile=False).built.origin == "cached"
+
+
+@pytest.mark.parametrize("what", ["dims", "params", "width", "mapping"])
+@pytest.mark.parametrize("texts", [True, False], ids=["with text", "plan alone"])
+def test_an_edited_entry_gets_no_pulled_library(
+    what: str, texts: bool, kernels: dict[str, Kernel], tmp_path: Path, no_compiler: None
+) -> None:
+    kernel = kernels["rms_norm"]
+    store = made.pulled_store(tmp_path / "store", made.catalog_of(kernel), kernel)
+    entry = made.entry_of(kernel)
+    if not texts:
+        entry = replace(entry, code={k: v for k, v in entry.code.items() if k != "tilelang_sha256"})
+    asked: dict[str, Any] = {"artifacts": store, "store_dir": tmp_path / "cache", "may_compile": False}
+    assert jit.build(entry, **asked).built.origin == "pulled"
+    wrong = edits(entry)[what]
+    if what in ("dims", "mapping"):  # the others leave the plan's facts as they are
+        with pytest.raises(jit.PlanChanged):
+            jit.build(wrong, **asked)
+    elif texts:
+        with pytest.raises(jit.TextChanged):
+            jit.build(wrong, **asked)
+    else:  # what an older entry leaves to the catalog's digest
+        with pytest.raises(InvalidInput, match="not an entry of the catalog"):
+            jit.build(wrong, catalog=made.catalog_of(kernel), **asked)
+
+
+def test_a_pulled_library_is_for_an_entry_of_the_catalog_that_is_given(
+    kernels: dict[str, Kernel], opened: OpenCatalog, tmp_path: Path, no_compiler: None
+) -> None:
+    kernel = kernels["softmax"]
+    catalog = made.catalog_of(kernel)
+    store = made.pulled_store(tmp_path / "store", catalog, kernel)
+    asked: dict[str, Any] = {"artifacts": store, "store_dir": tmp_path / "cache", "may_compile": False}
+    entry = made.entry_of(kernel)
+    for whose in (catalog, opened, catalogs.open(catalog)):
+        assert jit.build(entry, catalog=whose, **asked).built.origin == "pulled"
+        with pytest.raises(InvalidInput, match="not an entry of the catalog"):
+            jit.build(replace(entry, trial_id="trl_2"), catalog=whose, **asked)
+    other = made.catalog_of(kernels["rms_norm"])
+    for whose in (other, catalogs.open(other)):
+        with pytest.raises(InvalidInput, match="not an entry of the catalog"):
+            jit.build(entry, catalog=whose, **asked)
 
 
 def test_two_processes_may_build_the_same_at_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search.errors import InvalidInput
-from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Emitted, Source
+from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Emitted, Source, symbol_of
 from search.lowering.cpu.compile import Library, Member, compile_members
 from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel, load, lower_text
 from search.lowering.cpu.emit import emit
@@ -48,8 +48,8 @@ class _Lowered:
 
     @property
     def symbol(self) -> str:
-        """Symbol in a library: by source, so equal sources of a batch are one function."""
-        return f"k_{self.source.source_sha256[:24]}"
+        """Symbol in a library."""
+        return symbol_of(self.source.source_sha256)
 
 
 class CpuLowering:
@@ -128,7 +128,9 @@ class _Build:
         self.store.save_source(source)
         found = None if self.fresh else self.store.find_build(self._key(source))
         if found is not None:
-            return BuildResult(id=request.id, artifact=found[0], facts=found[1], lower_seconds=seconds)
+            # equal C may come from other text
+            facts = replace(found[1], tilelang_sha256=_text_sha256(source))
+            return BuildResult(id=request.id, artifact=found[0], facts=facts, lower_seconds=seconds)
         return _Lowered(request=request, source=source, kernel=kernel, numerics=numerics, lower_seconds=seconds)
 
     def compiled(self, batch: Sequence[_Lowered]) -> list[BuildResult]:
@@ -199,7 +201,17 @@ def _toolchain_key(cc: str) -> str:
 
 
 def _code_facts(one: _Lowered, function: FunctionFacts) -> CodeFacts:
-    return CodeFacts(source_sha256=one.source.source_sha256, numerics=one.numerics, **vars(function))
+    source = one.source
+    return CodeFacts(
+        source_sha256=source.source_sha256,
+        tilelang_sha256=_text_sha256(source),
+        numerics=one.numerics,
+        **vars(function),
+    )
+
+
+def _text_sha256(source: Source) -> str:
+    return hashlib.sha256(source.tilelang_text.encode()).hexdigest()
 
 
 def _rejected(request: BuildRequest, reason: str, detail: dict[str, object]) -> BuildResult:

@@ -18,10 +18,10 @@ import catalogs
 from catalogs import ANY_TOOLCHAIN, Entry, Miss
 from search import jit
 from search.errors import InvalidInput
-from search.jit.cache import Cache, default_folder
+from search.jit.cache import Cache, default_folder, frozen_key
 from search.jit.explicit import explicit_candidate
 from search.jit.frozen import thaw
-from search.lowering.contract import Artifact
+from search.lowering.contract import Artifact, BuildRequest
 from search.program.digest import program_digest
 from search.program.document import dump_program
 from search.program.library import kernels
@@ -123,6 +123,36 @@ def test_an_entry_that_this_version_cannot_read_is_refused(changes: dict[str, An
     with pytest.raises(InvalidInput) as caught:
         jit.build(frozen_entry(**changes))
     assert fields_of(caught) == {field}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"threads": 2}, {"/key/threads"}),
+        ({"aliasing": "inplace"}, {"/key/aliasing"}),
+        ({"threads": 4, "aliasing": "may"}, {"/key/threads", "/key/aliasing"}),
+    ],
+)
+def test_a_winner_that_is_called_otherwise_is_refused(changes: dict[str, Any], fields: set[str]) -> None:
+    entry = frozen_entry()
+    with pytest.raises(InvalidInput) as caught:
+        jit.build(replace(entry, key=replace(entry.key, **changes)))
+    assert fields_of(caught) == fields
+
+
+def test_the_key_of_frozen_code_is_of_what_was_asked_for_too() -> None:
+    candidate = dict(frozen_entry().candidate)
+    asked: dict[str, Any] = {"program_digest": "a" * 64, "source_sha256": "b" * 64, "artifact_sha256": "c" * 64}
+    request = BuildRequest(id="1", case=CASE.document(), candidate=candidate)
+    wider = resolve_case({"kernel": "rms_norm", "dims": {"rows": 1024, "cols": 4097}}).document()
+    keys = [
+        frozen_key(request, **asked),
+        frozen_key(replace(request, case=wider), **asked),
+        frozen_key(replace(request, candidate={**candidate, "width": 8}), **asked),
+        *(frozen_key(request, **{**asked, name: "d" * 64}) for name in asked),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert frozen_key(replace(request, id="2"), **asked) == keys[0], "the id is the caller's"
 
 
 def test_arguments_of_an_unknown_form_are_refused() -> None:

@@ -105,6 +105,15 @@ def test_a_truncated_library_is_written_again(tmp_path: Path) -> None:
     assert Path(path).read_bytes() == b"abc"
 
 
+def test_a_damaged_library_of_the_same_size_is_written_again(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    sha256, path = store.save_library(b"abc")
+    Path(path).write_bytes(b"abX")
+    assert store.load_library(sha256) is None
+    assert store.save_library(b"abc") == (sha256, path)
+    assert store.load_library(sha256) == b"abc"
+
+
 def test_an_export_builds_by_hand(tmp_path: Path) -> None:
     written = export(SOURCE, tmp_path / "out")
     assert sorted(path.name for path in written) == ["build.sh", "kernel.c", "kernel.py", "tuner.h"]
