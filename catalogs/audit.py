@@ -5,11 +5,12 @@ coverage, order and balance, clocks, digests, arms against frozen entries, searc
 
 What it cannot see: the arrays, which a bundle does not hold (it checks that correctness was recorded, for every record,
 over a non-zero number of elements); a bundle forged consistently, with samples invented and every digest and figure
-worked out from them; and an edit of what nothing else depends on, once the bundle's sha256 was worked out again: words,
-and errors within their bounds. A search is bound by the entries that were frozen from it: a trial that was removed or
-edited is found unless its catalogs were digested anew as well; a case of which nothing was frozen is bound by nothing.
-Who must exclude that compares ``sha256``, and the catalogs' digests, with those that the service kept, or runs the
-replay.
+worked out from them; and an edit of what nothing else depends on, once the digests over it were worked out again: words
+and ids, errors within their bounds, a sample beside the median, and the median and samples_sha256 of an entry (samples
+of finals are in the ledger, not here). A search is bound by the entries that were frozen from it: a trial that was
+removed or edited is found unless its catalogs were digested anew as well; a case of which nothing was frozen is bound
+by nothing. Who must exclude that compares ``sha256``, and the catalogs' digests, with those that the service kept, or
+runs the replay.
 """
 
 from __future__ import annotations
