@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from catalogs.kernels import KernelRow
     from catalogs.manifest import Manifest, ManifestEntry
     from catalogs.opened import OpenCatalog
-    from catalogs.opening import open_catalog as open  # noqa: A004 - catalogs.open is the word that people expect
+    from catalogs.opening import open_catalog
     from catalogs.pulling import Pulled, pull
     from catalogs.store import Pointer, Store
+
+    open = open_catalog  # noqa: A001 - catalogs.open is the word that people expect
 
 _LATER = {
     "BoundLookup": "catalogs.bound",
@@ -58,6 +60,7 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+# without ``open``: ``from catalogs import *`` must leave the built-in alone
 __all__ = [
     "ANY_TOOLCHAIN",
     "SCHEMA_VERSION",
@@ -88,7 +91,6 @@ __all__ = [
     "canonical_json",
     "freeze",
     "lookup",
-    "open",
     "pull",
     "sha256_hex",
     "this_device",

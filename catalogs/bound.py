@@ -55,10 +55,10 @@ class BoundLookup:
         return self._binding.snapshot.digest if self._binding.snapshot else None
 
     def __call__(self, *dims: int) -> Hit | Miss:
-        try:
-            return self._get(dims) or self.find(dims)
-        except TypeError:  # not hashable, so no integers
-            return self.find(dims)
+        for value in dims:
+            if type(value) is not int:  # True and 8.0 equal integers, so the dictionary would take them
+                return self.find(dims)
+        return self._get(dims) or self.find(dims)
 
     def find(self, dims: tuple[Any, ...]) -> Hit | Miss:
         """The answer for dims that were not hit before. Raises QueryError for what cannot be dims."""

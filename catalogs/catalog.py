@@ -13,6 +13,7 @@ from catalogs.device import DeviceIdentity
 from catalogs.errors import FormatError
 from catalogs.format import SCHEMA_VERSION, Entry
 from catalogs.kernels import KernelRow, params_text
+from catalogs.winner import a_complete_winner
 
 ROLES = ("candidate", "reference")
 _REQUIRED = ("schema_version", "role", "device", "toolchain", "kernels", "entries")
@@ -170,6 +171,7 @@ def _check_entries(catalog: Catalog, documents: list[Any]) -> None:
             check.refuse(f"{path}.key.dims", sorted(entry.key.dims), f"the kernel's dims {list(row.dims)}")
         if set(entry.key.dtypes) != set(row.dtypes):
             check.refuse(f"{path}.key.dtypes", sorted(entry.key.dtypes), f"the kernel's tensors {sorted(row.dtypes)}")
+        a_complete_winner(documents[position], path)
         check.a_sha256(entry.samples_sha256, f"{path}.samples_sha256")
         if not entry.median_seconds > 0:
             check.refuse(f"{path}.median_seconds", entry.median_seconds, "a positive number of seconds")

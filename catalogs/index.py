@@ -1,7 +1,7 @@
 """The index of a catalog's file: from a key to the bytes of its entry, without parsing any entry.
 
-It only repeats what the file says, so it is never trusted further than it can be checked: a damaged or missing one is
-made again from the entries, and an entry is served only if its own key is the one that was asked for.
+It only repeats what the file says, and is believed only where the file says the same: each line's key is compared with
+the index's, byte by byte, so that no index can turn a hit into a miss. A wrong or missing one is made again.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from catalogs.canonical import canonical_json, parse_json
 from catalogs.catalog import Catalog
 from catalogs.errors import FormatError
 from catalogs.kernels import KernelRow
@@ -20,6 +21,8 @@ from catalogs.sealed import seal, unseal
 
 _VERSION = 1
 _MEASURED = ("threads", "metric", "cache_context", "aliasing")
+_KEY = b'"key":'
+"""In canonical JSON a quote within a text is escaped, so this is a member's name wherever it stands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ def read_index(
 ) -> dict[Any, Group]:
     """The groups of an index file, by :func:`group_key` (or by number, for keys with ``extra`` fields).
 
-    Raises FormatError when it is damaged, belongs to another catalog, or does not fit the file's lines.
+    Raises FormatError when it is damaged, belongs to another catalog, or says anything else than the file's lines.
     """
     document = unseal(index, name="index")
     try:
@@ -83,22 +86,32 @@ def read_index(
         spans: list[tuple[int, int]] = []
         for number, stored in enumerate(document["groups"]):
             row = kernels[stored["kernel"]]
-            key = LookupKey(
-                program_digest=row.program_digest,
-                dims={},
-                device=device,
-                toolchain=toolchain,
-                **{name: stored[name] for name in ("dtypes", *_MEASURED, "extra")},
+            key = LookupKey.from_document(
+                {
+                    "program_digest": row.program_digest,
+                    "dims": {},
+                    "device": device,
+                    "toolchain": toolchain,
+                    **{name: stored[name] for name in ("dtypes", *_MEASURED, "extra")},
+                },
+                path="index",
             )
+            for column in (stored["offsets"], stored["lengths"], *stored["dims"]):
+                if not set(map(type, column)) <= {int}:
+                    raise FormatError("index: a place or a dim that is no integer")
             own = list(zip(stored["offsets"], stored["lengths"], strict=True))
             columns = stored["dims"]
             points = zip(*columns, strict=True) if columns else [()] * len(own)
             group = Group(kernel=row, key=key, spans=dict(zip(points, own, strict=True)))
-            groups[number if key.extra else group_key(key)] = group
+            name = number if key.extra else group_key(key)
+            if groups.setdefault(name, group) is not group or len(group.spans) != len(own):
+                raise FormatError("index: a key that is there twice")
             spans += own
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+        _check_spans(sorted(spans), data)
+        for group in groups.values():
+            _check_keys(group, data)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise FormatError(f"index: not one that this code writes ({error!r})") from None
-    _check_spans(sorted(spans), data)
     return groups
 
 
@@ -116,3 +129,23 @@ def _check_spans(spans: list[tuple[int, int]], data: bytes) -> None:
             raise FormatError("index: its lines do not end where the catalog's do")
     if spans and data[place - gap : place] != b"\n]":
         raise FormatError("index: the catalog does not end where its last entry does")
+
+
+def _check_keys(group: Group, data: bytes) -> None:
+    """The key of each line is the one that the index gives it."""
+    names = group.kernel.dims
+    order = sorted(range(len(names)), key=names.__getitem__)
+    whole = group.key.document()
+    before = canonical_json({name: whole[name] for name in whole if name < "dims"})
+    after = canonical_json({name: whole[name] for name in whole if name > "dims"})
+    pairs = b",".join(canonical_json(names[n]).replace(b"%", b"%%") + b":%d" for n in order)
+    wanted = before[:-1].replace(b"%", b"%%") + b',"dims":{' + pairs + b"}," + after[1:].replace(b"%", b"%%")
+    for dims, (offset, length) in group.spans.items():
+        place, end = data.find(_KEY, offset, offset + length), offset + length
+        if data.find(_KEY, place + len(_KEY), end) >= 0:  # a member of that name elsewhere in the entry
+            key = parse_json(data[offset:end], name="entry")["key"]
+            same = canonical_json(key) == wanted % tuple([dims[n] for n in order])
+        else:
+            same = place >= 0 and data.startswith(wanted % tuple([dims[n] for n in order]), place + len(_KEY), end)
+        if not same:
+            raise FormatError("index: gives an entry another key than the entry has")

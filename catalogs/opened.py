@@ -76,10 +76,13 @@ class OpenCatalog:
                 (
                     kernel,
                     tuple(params.items()),
+                    (*map(type, params.values()),),  # True and 1.0 equal 1, and are not the same to be asked with
                     tuple(dtypes.items()),
-                    device if isinstance(device, str) else device.digest,
+                    # the property would cost as much as the rest of this key
+                    device.__dict__["_digest"] if type(device) is DeviceIdentity else device,
                     toolchain,
                     threads,
+                    type(threads),
                     metric,
                     cache_context,
                     aliasing,
@@ -88,13 +91,13 @@ class OpenCatalog:
         except (KeyError, TypeError, AttributeError):
             bound = self._bind(kernel, params, dtypes, device, toolchain, threads, metric, cache_context, aliasing)
             names = bound.dims
-        if names is not None and len(dims) == len(names):
-            try:
-                extents = [dims[name] for name in names]
-            except (KeyError, TypeError):
+        try:
+            if names is None or len(dims) != len(names):
                 return self._missed(bound, dims)
-            return bound(*extents)
-        return self._missed(bound, dims)
+            extents = [dims[name] for name in names]
+        except (KeyError, TypeError, IndexError):
+            return self._missed(bound, dims)
+        return bound(*extents)
 
     def bind(
         self,
@@ -191,8 +194,9 @@ class OpenCatalog:
         )
         if len(bindings) >= _BINDINGS_KEPT:
             bindings.clear()
-        asked = (kernel, tuple(params.items()), tuple(dtypes.items()), asked_device, toolchain)
-        bindings[(*asked, threads, metric, cache_context, aliasing)] = (bound, bound.dims)
+        given = (tuple(params.items()), tuple(map(type, params.values())), tuple(dtypes.items()))
+        asked = (kernel, *given, asked_device, toolchain, threads, type(threads), metric, cache_context, aliasing)
+        bindings[asked] = (bound, bound.dims)
         return bound
 
     def _missed(self, bound: BoundLookup, dims: Mapping[str, int]) -> Miss:

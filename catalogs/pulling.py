@@ -33,11 +33,13 @@ def pull(
     *,
     artifacts: bool = False,
     device: DeviceIdentity | str | None = None,
+    afresh: bool = False,
 ) -> Pulled:
     """Fetch where an alias points and this device's catalogs (every toolchain, both roles); with ``artifacts``, the
     compiled libraries of its candidate entries too.
 
-    ``device``: another device's identity, to fill a store for it; its libraries are refused. Raises SourceError when
+    ``device``: another device's identity, to fill a store for it; its libraries are refused. ``afresh``: the manifest
+    is sent again even if it has not changed since, for a store whose own copy is wrong. Raises SourceError when
     the service is away or sends anything else than it promised, and NotStored when the alias has nothing for the
     device; the store then still points to the last good catalogs.
     """
@@ -47,7 +49,7 @@ def pull(
     if artifacts and wanted != this_device().digest:
         raise QueryError(f"device: libraries built for {wanted} do not run here, on {this_device().digest}")
     before = _pointer(folder, origin.alias)
-    etag = before.etag if before is not None and before.source == origin.url else None
+    etag = before.etag if before is not None and before.source == origin.url and not afresh else None
     answer = origin.manifest(etag=etag)
     manifest = answer.manifest
     if manifest is None:

@@ -7,13 +7,14 @@ of threads may look up and a fork is safe. The only things that change are cache
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from catalogs import fields as check
+from catalogs.canonical import parse_json
 from catalogs.catalog import Catalog
 from catalogs.errors import FormatError
-from catalogs.format import Entry
+from catalogs.format import SCHEMA_VERSION, Entry
 from catalogs.index import Group, build_index, group_key, read_index
 from catalogs.kernels import KernelRow, params_text
 from catalogs.key import LookupKey
@@ -52,14 +53,18 @@ class Snapshot:
     def from_files(cls, *, digest: str, data: bytes, index: bytes | None) -> Snapshot:
         """The snapshot of a catalog's file, verified by its digest; ``index`` saves parsing every entry.
 
-        Raises FormatError when the file is not that catalog. A missing or damaged index is made again.
+        Any spelling of the catalog will do, though only a store's own is quick to open. Raises FormatError when the
+        file is not that catalog. A missing, damaged or wrong index is made again.
         """
-        actual = digest_of(data)
-        if actual != digest:
-            raise FormatError(f"catalog {digest}: the file's digest is {actual}: it was damaged, cut off or edited")
+        if digest_of(data) != digest:
+            try:
+                return cls.of(Catalog.from_bytes(data, digest=digest, name="file"))
+            except FormatError as error:
+                raise FormatError(f"catalog {digest}: the file was damaged, cut off or edited ({error})") from None
         if index is not None:
             try:
-                header = json.loads(data[: data.index(b"\n")] + data[data.rindex(b"\n") + 1 :])
+                header = parse_json(data[: data.index(b"\n")] + data[data.rindex(b"\n") + 1 :], name="header")
+                check.a_known_version(header["schema_version"], "schema_version", SCHEMA_VERSION)
                 groups = read_index(
                     index,
                     digest=digest,
@@ -69,7 +74,7 @@ class Snapshot:
                     kernels=tuple(KernelRow.from_document(row) for row in header["kernels"]),
                 )
                 return cls(digest=digest, data=data, header=header, groups=groups)
-            except (FormatError, ValueError, KeyError, TypeError):
+            except (FormatError, AttributeError, LookupError, TypeError, ValueError):
                 pass  # the entries are whole: the index can be made again
         return cls.of(Catalog.from_bytes(data, digest=digest, name=f"catalog {digest}"))
 
@@ -143,4 +148,4 @@ class Snapshot:
 
     def _entry(self, span: tuple[int, int]) -> Entry:
         offset, length = span
-        return Entry.from_document(json.loads(self._data[offset : offset + length]))
+        return Entry.from_document(parse_json(self._data[offset : offset + length], name="entry"))

@@ -97,11 +97,14 @@ class Store:
         except OSError as error:
             raise CatalogError(f"alias {name!r} cannot be read: {error}") from None
         document = check.an_object(unseal(data, name=f"alias {name!r}"), "alias")
-        return Pointer(
-            manifest=Manifest.from_document(document.get("manifest")),
-            source=document.get("source"),
-            etag=document.get("etag"),
-        )
+        manifest = Manifest.from_document(document.get("manifest"))
+        if manifest.alias != name:
+            raise FormatError(f"alias {name!r}: its file holds the manifest of {manifest.alias!r}")
+        said = {member: document.get(member) for member in ("source", "etag")}
+        for member, value in said.items():
+            if value is not None:
+                check.a_text(value, f"alias {name!r}: {member}")
+        return Pointer(manifest=manifest, **said)
 
     def aliases(self) -> list[str]:
         """The names of the aliases in the store, sorted."""

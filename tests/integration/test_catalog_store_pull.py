@@ -194,6 +194,85 @@ def test_a_catalog_that_went_missing_is_fetched_again_though_the_alias_is_unchan
     assert catalogs.open(store).digest == catalog.digest
 
 
+def damage_catalog(folder: Path, catalog: Catalog) -> None:
+    (folder / "catalogs" / f"{catalog.digest}.json").write_bytes(b"x")
+
+
+def edit_catalog(folder: Path, catalog: Catalog) -> None:
+    path = folder / "catalogs" / f"{catalog.digest}.json"
+    path.write_bytes(path.read_bytes().replace(b'"reload"', b'"cached"'))
+
+
+def lose_catalog(folder: Path, catalog: Catalog) -> None:
+    (folder / "catalogs" / f"{catalog.digest}.json").unlink()
+
+
+def damage_alias(folder: Path, catalog: Catalog) -> None:
+    (folder / "aliases" / "prod.json").write_bytes(b"x")
+
+
+def mislead_alias(folder: Path, catalog: Catalog) -> None:
+    """The alias's file is whole, remembers the source's ETag, and names the catalog for another toolchain."""
+    pointer = Store(folder).alias("prod")
+    entry = ManifestEntry(device=catalog.device, toolchain=factory.OTHER_FINGERPRINT, digest=catalog.digest)
+    Store(folder).set_alias(Manifest(alias="prod", entries=(entry,)), source=pointer.source, etag=pointer.etag)
+
+
+def exchange_alias(folder: Path, catalog: Catalog) -> None:
+    """The alias's file is that of another alias."""
+    Store(folder).set_alias(Manifest(alias="canary", entries=()))
+    (folder / "aliases" / "canary.json").replace(folder / "aliases" / "prod.json")
+
+
+Damage = Callable[[Path, Catalog], None]
+DAMAGES: list[tuple[Damage, str]] = [
+    (damage_catalog, "damaged, cut off or edited"),
+    (edit_catalog, "damaged, cut off or edited"),
+    (lose_catalog, "is not in"),
+    (damage_alias, "alias 'prod': its first line"),
+    (mislead_alias, "alias 'prod': names catalog .* for toolchain"),
+    (exchange_alias, "alias 'prod': its file holds the manifest of 'canary'"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+def test_a_damaged_store_is_mended_from_its_source(
+    service: Service, tmp_path: Path, damage: Damage, message: str
+) -> None:
+    good = with_width(8)
+    service.publish(good)
+    catalogs.open(tmp_path, service.alias_url)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    damage(tmp_path, good)
+    damaged = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    with pytest.raises((catalogs.FormatError, NotStored), match=message):
+        catalogs.open(tmp_path)
+    for kept, lie in ((Answer(status=503), "503"), (edited(good), "edited")):
+        answers = dict(service.answers)
+        # the alias answers the same: only a catalog that has to be fetched can be lied about
+        path = "/v1/aliases/prod" if lie == "503" else f"/v1/catalogs/{good.digest}"
+        service.answers[path] = kept
+        if lie == "503" or "catalog" in damage.__name__:
+            with pytest.raises(SourceError, match=f"{message}.*fetching it again failed: .*{lie}"):
+                catalogs.open(tmp_path, service.alias_url)
+            assert damaged == {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+        service.answers = answers
+    opened = catalogs.open(tmp_path, service.alias_url)
+    assert opened.digest == good.digest
+    assert isinstance(look(opened), Hit)
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
+    asked = len(service.asked)
+    assert catalogs.open(tmp_path, service.alias_url).digest == good.digest
+    assert len(service.asked) == asked, "a mended store needs the source no more"
+
+
+def test_a_store_that_cannot_be_written_is_a_catalog_error(service: Service, tmp_path: Path) -> None:
+    service.publish(with_width(8))
+    (tmp_path / "catalogs").write_bytes(b"in the way")
+    with pytest.raises(catalogs.CatalogError):
+        catalogs.open(tmp_path, service.alias_url)
+
+
 Lie = Callable[[Service, Catalog], None]
 
 

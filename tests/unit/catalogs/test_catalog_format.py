@@ -99,7 +99,7 @@ def test_the_same_winner_of_two_jobs_becomes_one_whatever_was_measured() -> None
     [
         ({"width": 64}, "candidate"),
         ({"numerics": {"exp": "table"}}, "numerics"),
-        ({"code": {"source_sha256": factory.digest_of("else"), "artifact_sha256": None}}, "code.source_sha256"),
+        ({"code": {"source_sha256": factory.digest_of("else"), "artifact_sha256": "0" * 64}}, "code.source_sha256"),
     ],
 )
 def test_different_winners_of_one_key_are_refused_and_both_named(other: dict[str, Any], what: str) -> None:
@@ -179,7 +179,7 @@ def duplicate(document: dict[str, Any]) -> None:
 
 def second_winner(document: dict[str, Any]) -> None:
     """Two winners of one key."""
-    document["entries"].insert(1, {**document["entries"][0], "candidate": {"width": 1}, "job_id": "job_x"})
+    document["entries"].insert(1, {**document["entries"][0], "median_seconds": 1.0, "job_id": "job_x"})
 
 
 WRONG: list[tuple[str, Change, str]] = [
@@ -231,6 +231,34 @@ WRONG: list[tuple[str, Change, str]] = [
     ("tie set is text", set_at("entries", 0, "tie_set")("trl_1"), r"entries\[0\]\.tie_set"),
     ("tie set of numbers", set_at("entries", 0, "tie_set")([1]), r"entries\[0\]\.tie_set\[0\]"),
     ("candidate is a list", set_at("entries", 0, "candidate")([]), r"entries\[0\]\.candidate"),
+    *(
+        (f"hollow {name}", set_at("entries", 0, name)({}), rf"^entries\[0\]\.{name}\.{first}: missing")
+        for name, first in (
+            ("candidate", "width"),
+            ("plan", "private_scalars"),
+            ("code", "source_sha256"),
+            ("protocol", "name"),
+        )
+    ),
+    *(
+        (f"no {part}.{name}", drop("entries", 0, part, name), rf"^entries\[0\]\.{part}\.{name}: missing")
+        for part, names in (
+            ("candidate", ("vector", "unroll", "partials", "input", "fusion", "materialize", "mapping")),
+            ("code", ("artifact_sha256",)),
+        )
+        for name in names
+    ),
+    ("hollow numerics", set_at("entries", 0, "numerics")({}), r"^entries\[0\]\.numerics: .*code\.numerics"),
+    ("no tie", set_at("entries", 0, "tie_set")([]), r"^entries\[0\]\.tie_set: .*at least one trial"),
+    ("source digest", set_at("entries", 0, "code", "source_sha256")("zz"), r"\.code\.source_sha256"),
+    ("artifact digest", set_at("entries", 0, "code", "artifact_sha256")(None), r"\.code\.artifact_sha256"),
+    ("width is zero", set_at("entries", 0, "candidate", "width")(0), r"\.candidate\.width"),
+    ("width is true", set_at("entries", 0, "candidate", "width")(True), r"\.candidate\.width"),
+    ("input is hollow", set_at("entries", 0, "candidate", "input")({}), r"\.candidate\.input"),
+    ("input of a number", set_at("entries", 0, "candidate", "input")({"x": 1}), r"\.candidate\.input\.x"),
+    ("mapping is text", set_at("entries", 0, "candidate", "mapping")("cpu"), r"\.candidate\.mapping"),
+    ("private is negative", set_at("entries", 0, "plan", "private_scalars")(-1), r"\.plan\.private_scalars"),
+    ("protocol is nameless", set_at("entries", 0, "protocol", "name")(""), r"\.protocol\.name"),
     ("params is true", set_at("entries", 0, "params")({"eps": True}), r"entries\[0\]\.params\.eps"),
     ("other params", set_at("entries", 0, "params")({"eps": 1e-5}), r"entries\[0\]\.kernel"),
     *((f"no {n}", drop(n), f"^{n}: missing") for n in ("schema_version", "role", "device", "toolchain", "entries")),
@@ -245,6 +273,14 @@ WRONG: list[tuple[str, Change, str]] = [
 def test_a_wrong_catalog_is_refused_by_field_even_with_a_fitting_digest(change: Change, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         Catalog.from_bytes(redigested(change))
+
+
+def test_inputs_may_be_named_one_by_one_and_code_without_numerics_needs_none() -> None:
+    whole = factory.entry()
+    named = {**whole.candidate, "input": {"x": "cache"}}
+    code = {name: value for name, value in whole.code.items() if name != "numerics"}
+    [kept] = factory.catalog([factory.entry(candidate=named, code=code, numerics={})]).entries
+    assert (kept.candidate["input"], kept.numerics) == ({"x": "cache"}, {})
 
 
 def test_an_edited_value_does_not_fit_the_digest() -> None:
@@ -311,7 +347,8 @@ SCHEMA = json.loads((Path(catalogs.__file__).parent / "schema" / "catalog-v1.jso
 def test_the_schema_file_accepts_what_is_frozen() -> None:
     validator = pytest.importorskip("jsonschema_rs").validator_for(SCHEMA)
     artifact = {"library_sha256": "a" * 64, "symbol": "f", "arguments": [{"name": "x", "kind": "tensor"}]}
-    frozen = factory.catalog([factory.entry(artifact=artifact, key={"extra": {"block": 1}})])
+    named = {**factory.entry().candidate, "input": {"x": "cache"}}
+    frozen = factory.catalog([factory.entry(artifact=artifact, candidate=named, key={"extra": {"block": 1}})])
     for document in (frozen.document(), frozen.undigested(), factory.catalog().document()):
         assert [error.message for error in validator.iter_errors(document)] == []
 

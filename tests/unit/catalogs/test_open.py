@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import enum
+import json
 import pickle
 import sys
 import threading
@@ -16,6 +19,7 @@ import catalog_factory as factory
 
 import catalogs
 from catalogs import ANY_TOOLCHAIN, Hit, Miss, MissError, NotStored, QueryError, lookup
+from catalogs.lines import write_lines
 
 ASKED: dict[str, Any] = {
     "kernel": "rms_norm",
@@ -173,6 +177,45 @@ def test_words_that_no_key_can_have_are_refused_by_field(changes: dict[str, Any]
         opened().lookup(**{**ASKED, **changes})
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"dims": {"rows": 1024.0, "cols": 4096}}, "dims.rows"),
+        ({"dims": {"rows": 1024, "cols": 4096.0}}, "dims.cols"),
+        ({"dims": {"rows": 1, "cols": True}}, "dims.cols"),
+        ({"dims": 5}, "dims"),
+        ({"threads": True}, "threads"),
+        ({"threads": 1.0}, "threads"),
+        ({"params": {"eps": True}}, "params.eps"),
+    ],
+)
+def test_what_was_asked_before_does_not_change_what_is_refused(changes: dict[str, Any], field: str) -> None:
+    one = factory.entry(1, 1, eps=1, trial="trl_one")
+    catalog = catalogs.open(factory.catalog([factory.entry(), one]))
+    asked = {**ASKED, **({"params": {"eps": 1}} if "params" in changes else {})}
+    unit = {**asked, "params": {"eps": 1}, "dims": {"rows": 1, "cols": 1}}
+    for _ in range(2):
+        with pytest.raises(QueryError, match=field):
+            catalog.lookup(**{**asked, **changes})
+        assert isinstance(catalog.lookup(**ASKED), Hit)
+        assert isinstance(catalog.lookup(**unit), Hit)
+        assert isinstance(catalog.lookup(**{**unit, "params": {"eps": 1.0}}), Hit)
+
+
+def test_bound_lookups_refuse_equal_values_of_other_types_whatever_was_hit() -> None:
+    class Extent(enum.IntEnum):
+        ROWS = 1024
+
+    bound = catalogs.open(factory.catalog([factory.entry(), factory.entry(1, 4096, trial="trl_2")])).bind(**BOUND)
+    for _ in range(2):
+        for dims, name in (((1024.0, 4096), "rows"), ((1024, 4096.0), "cols"), ((True, 4096), "rows")):
+            with pytest.raises(QueryError, match=rf"dims\.{name}: expected an integer"):
+                bound(*dims)
+        assert isinstance(bound(1024, 4096), Hit)
+        assert isinstance(bound(1, 4096), Hit)
+        assert bound(Extent.ROWS, 4096) is bound(1024, 4096)
+
+
 def test_on_miss() -> None:
     wrong = {**ASKED, "dims": {"rows": 1, "cols": 1}}
     unnamed = {**ASKED, "dims": {"rows": 1}}
@@ -199,6 +242,9 @@ def test_on_miss() -> None:
         ({"on_miss": None}, "on_miss"),
         ({"on_miss": "enqueue"}, "on_miss: 'enqueue' needs a source"),
         ({"role": "winner"}, "role: expected candidate or reference"),
+        ({"device": 5}, "device: expected a DeviceIdentity or its digest"),
+        ({"device": "cpu"}, "device: expected a DeviceIdentity or its digest"),
+        ({"toolchain": "gcc"}, "toolchain: expected a fingerprint"),
         ({"source": "ftp://host/v1/aliases/prod"}, "source: expected http"),
         ({"source": "https://host/v1/aliases/../prod"}, "source"),
         ({"source": "https://host/aliases/prod"}, "source"),
@@ -304,6 +350,81 @@ def test_a_file_opens_with_its_own_digest(tmp_path: Path) -> None:
         catalogs.open(tmp_path / "other.json")
 
 
+def test_any_spelling_and_any_name_of_a_catalog_opens(tmp_path: Path) -> None:
+    frozen = factory.catalog()
+    digest = catalogs.Store(tmp_path).put(frozen)
+    stored = tmp_path / "catalogs" / f"{digest}.json"
+    renamed = tmp_path / "mine.json"
+    renamed.write_bytes(stored.read_bytes())
+    named = tmp_path / f"{digest}.json"
+    served = json.dumps(frozen.document(), indent=1).encode()
+    named.write_bytes(served)
+    for path in (renamed, named):
+        assert catalogs.open(path).digest == digest
+        assert isinstance(catalogs.open(path).lookup(**ASKED), Hit)
+    stored.write_bytes(served)
+    assert catalogs.Store(tmp_path).snapshot(digest).digest == digest
+    for damaged in (served.replace(b'"reload"', b'"cached"'), served[:-9]):
+        named.write_bytes(damaged)
+        with pytest.raises(catalogs.FormatError, match="damaged, cut off or edited"):
+            catalogs.open(named)
+    named.with_stem("0" * 64).write_bytes(served)
+    with pytest.raises(catalogs.FormatError, match=f"asked for 0000.*{digest}"):
+        catalogs.open(named.with_stem("0" * 64))
+
+
+def test_a_renamed_store_file_must_be_the_forced_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_bytes(write_lines(factory.catalog()).data)
+    monkeypatch.setenv("TUNER_CATALOG_DIGEST", factory.catalog().digest)
+    assert catalogs.open(path).digest == factory.catalog().digest
+    path.write_bytes(path.read_bytes().replace(b'"reload"', b'"cached"'))
+    with pytest.raises(catalogs.FormatError, match="digest: asked for"):
+        catalogs.open(path)
+
+
+def test_the_asked_device_and_toolchain_are_compared_with_a_file_or_catalog(tmp_path: Path) -> None:
+    frozen = factory.catalog()
+    path = tmp_path / "prod.json"
+    path.write_bytes(catalogs.canonical_json(frozen.document()))
+    for origin in (path, frozen):
+        assert catalogs.open(origin, device=frozen.device, toolchain=frozen.toolchain).digest == frozen.digest
+        assert catalogs.open(origin, toolchain=ANY_TOOLCHAIN).digest == frozen.digest
+        with pytest.raises(catalogs.CatalogError, match=f"device: .* for {frozen.device}, not for"):
+            catalogs.open(origin, device=factory.OTHER_DEVICE)
+        with pytest.raises(catalogs.CatalogError, match=f"toolchain: .* for {frozen.toolchain}, not for"):
+            catalogs.open(origin, toolchain=factory.OTHER_FINGERPRINT)
+    theirs = factory.catalog([factory.entry(device=factory.OTHER_DEVICE.digest)], device=factory.OTHER_DEVICE)
+    assert catalogs.open(theirs).digest == theirs.digest, "another device's catalog may be looked at"
+
+
+def test_an_alias_that_names_another_catalog_than_it_says_is_refused(tmp_path: Path) -> None:
+    store = catalogs.Store(tmp_path)
+    frozen, reference = factory.catalog(), factory.catalog(role="reference")
+    theirs = factory.catalog([factory.entry(device=factory.OTHER_DEVICE.digest)], device=factory.OTHER_DEVICE)
+    for catalog in (frozen, reference, theirs):
+        store.put(catalog)
+
+    def point(digest: str, toolchain: str = frozen.toolchain) -> None:
+        target = catalogs.ManifestEntry(device=frozen.device, toolchain=toolchain, digest=digest)
+        store.set_alias(catalogs.Manifest(alias="prod", entries=(target,)))
+
+    for digest, toolchain, what in (
+        (frozen.digest, factory.OTHER_FINGERPRINT, "toolchain"),
+        (reference.digest, frozen.toolchain, "role"),
+        (theirs.digest, frozen.toolchain, "device"),
+    ):
+        point(digest, toolchain)
+        with pytest.raises(catalogs.FormatError, match=f"alias 'prod': .* for {what} .*catalog's {what} is"):
+            catalogs.open(store)
+    point(frozen.digest)
+    assert catalogs.open(store).digest == frozen.digest
+    aliases = tmp_path / "aliases"
+    (aliases / "canary.json").write_bytes((aliases / "prod.json").read_bytes())
+    with pytest.raises(catalogs.FormatError, match=r"alias 'canary': .*manifest of 'prod'"):
+        catalogs.open(store, alias="canary")
+
+
 def test_an_empty_store_and_an_unnamed_alias_say_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(NotStored, match="alias"):
         catalogs.open(tmp_path)
@@ -372,6 +493,13 @@ def test_many_threads_see_one_answer() -> None:
 def test_hits_can_be_sent_to_another_process() -> None:
     hit = opened().lookup(**ASKED)
     assert pickle.loads(pickle.dumps(hit)) == hit
+
+
+def test_a_star_import_leaves_the_built_in_open_alone() -> None:
+    names: dict[str, Any] = {}
+    exec("from catalogs import *\nopened = open", names)
+    assert names["opened"] is builtins.open
+    assert names["Hit"] is Hit
 
 
 def test_every_exported_name_is_there() -> None:
