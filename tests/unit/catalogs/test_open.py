@@ -216,6 +216,20 @@ def test_bound_lookups_refuse_equal_values_of_other_types_whatever_was_hit() -> 
         assert bound(Extent.ROWS, 4096) is bound(1024, 4096)
 
 
+@pytest.mark.parametrize("names", [("n",), ("b", "m", "n")])
+def test_kernels_of_any_number_of_dims_are_as_strict(names: tuple[str, ...]) -> None:
+    whole = factory.entry()
+    key = catalogs.LookupKey(**{**vars(whole.key), "dims": dict.fromkeys(names, 1)})
+    entry = catalogs.Entry(**{**vars(whole), "key": key})
+    bound = catalogs.open(factory.catalog([entry], kernels=[factory.row(dims=names)])).bind(**BOUND)
+    ones = [1] * len(names)
+    for _ in range(2):
+        assert isinstance(bound(*ones), Hit)
+        for wrong in (True, 1.0):
+            with pytest.raises(QueryError, match=r"dims\.n: expected an integer"):
+                bound(*ones[1:], wrong)
+
+
 def test_on_miss() -> None:
     wrong = {**ASKED, "dims": {"rows": 1, "cols": 1}}
     unnamed = {**ASKED, "dims": {"rows": 1}}
