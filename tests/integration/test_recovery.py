@@ -190,7 +190,8 @@ def test_killed_again_and_again_it_finishes_and_keeps_every_recorded_trial(servi
     assert set(ends.values()) == {1}
     with service.database.read() as session:
         told = case_events(session, [case["id"]])[case["id"]]
-    names = Counter(json.dumps([e["event"], e.get("sequence"), e.get("trial")]) for e in told)
+    # Finals may be followed by the further phases of a winner that the search did not expect: another event.
+    names = Counter(json.dumps([e["event"], e.get("sequence"), e.get("trial"), e.get("phases_only")]) for e in told)
     assert max(names.values()) == 1
 
 
