@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATA_DIR ?= .data
-# Nothing in the tests asserts a time, so two workers may share the cores.
+# Pure tests share the cores; those that start services, children and compilers run one after the other.
 TEST_WORKERS ?= 2
+QUICK_TESTS := tests/architecture tests/contract tests/golden tests/migration tests/property tests/unit
 
 .PHONY: setup demo test lint types serve bench clean check-machine
 .DELETE_ON_ERROR:
@@ -28,7 +29,8 @@ demo: $(STAMP)
 	$(BIN)/tuner demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --durations 15
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(QUICK_TESTS)
+	$(BIN)/python -m pytest --durations 15 tests/integration tests/e2e
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
