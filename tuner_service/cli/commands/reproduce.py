@@ -56,11 +56,10 @@ def reproduce(
 
 def _replay(trial: Document, default: Document | None, job: Document, *, anyway: bool) -> Any:
     # Imported here: planning and measuring would slow every other command down.
-    from search.lowering.builder import Builder
-    from search.measuring.run import Measurer
-
     from search.device.spec import DeviceSpec
+    from search.lowering.builder import Builder
     from search.measuring.attach import attached_devices
+    from search.measuring.run import Measurer
     from search.program.resolve import resolve_case
     from tuner_service.cli.replay import device_differences, replay
 
