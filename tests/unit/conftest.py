@@ -1,4 +1,4 @@
-"""Cases and candidates for planning tests, through the same door as a caller's."""
+"""Cases and candidates for unit tests, through the same door as a caller's."""
 
 import re
 
