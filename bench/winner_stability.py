@@ -89,8 +89,10 @@ def flip_rate(codes: Sequence[str]) -> float:
     return sum(one != other for one, other in pairs) / len(pairs) if pairs else 0.0
 
 
-def report(found: Sequence[Searched], samples_seconds: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """What the searches and the re-measurement (code → samples, paired by place) say together.
+def report(
+    found: Sequence[Searched], samples_seconds: Mapping[str, Sequence[float]], *, sittings: int
+) -> dict[str, Any]:
+    """What the searches and the re-measurement (code → samples of all sittings, paired by place) say together.
 
     ValueError when a winner was not measured again.
     """
@@ -100,7 +102,7 @@ def report(found: Sequence[Searched], samples_seconds: Mapping[str, Sequence[flo
         raise ValueError(f"could not be measured again: {', '.join(lost)}")
     # One contender a code, so that the re-measurement has a tie set by the same rule as a search.
     by_code = {c.code: replace(c, id=c.code, inherits=False) for one in found for c in one.contenders if c.in_space}
-    again = select(samples_seconds, by_code.values())
+    again = select(samples_seconds, by_code.values(), sittings=sittings)
     assert again.leader is not None
     rows = []
     for code in sorted(samples_seconds, key=lambda code: median(samples_seconds[code])):
@@ -172,7 +174,7 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     # The finalist that runs for a code may differ from search to search; its machine code does not.
     items = {code: item for one in found for code, item in one.finalists.items()}
     again = measure_again(device, case, items.values(), given.data_dir, sittings=given.sittings)
-    return {"device": device.name, "case": case_words(case.document()), **report(found, again)}
+    return {"device": device.name, "case": case_words(case.document()), **report(found, again, sittings=given.sittings)}
 
 
 def show(found: Mapping[str, Any]) -> None:
@@ -228,7 +230,7 @@ def main() -> int:
     parser.add_argument("shape", nargs="?", default="64x256")
     parser.add_argument("--space", action="append", metavar="KNOB=A,B", help=f"default: {' '.join(SPACE)}")
     parser.add_argument("--searches", type=int, default=5)
-    parser.add_argument("--sittings", type=int, default=3, help="of 9 rounds each")
+    parser.add_argument("--sittings", type=int, default=6, help="of 9 rounds each")
     parser.add_argument("--data-dir", type=Path, default=Path(".data/bench-stability"))
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()

@@ -279,8 +279,11 @@ def _finals_lacking(state: CaseState, contenders: Sequence[Contender]) -> Finals
 def _selected(state: CaseState, contenders: Sequence[Contender]) -> tuple[Selection, Selection]:
     """Winner and reference by the finals."""
     assert state.finals is not None
-    samples = state.finals.samples.samples_seconds
-    return select(samples, contenders), select(samples, contenders, reload_only=True)
+    samples, sittings = state.finals.samples.samples_seconds, state.finals.samples.sittings
+    return (
+        select(samples, contenders, sittings=sittings),
+        select(samples, contenders, sittings=sittings, reload_only=True),
+    )
 
 
 def _baselines(state: CaseState, in_flight: Sequence[Step], *, winner: str | None) -> tuple[Baseline, ...]:

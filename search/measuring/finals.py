@@ -1,10 +1,10 @@
-"""Finals, parent side: finalists interleaved in one child, in rotating rounds; whoever fails is taken out and the rest
-starts over, so that every pair of samples that is compared was taken in the same round of the same child."""
+"""Finals, parent side: finalists interleaved in one child at a time, in rotating rounds; whoever fails is taken out and
+the rest starts over, so that every pair of samples that is compared was taken in the same round of the same child."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 from search.errors import ChildFailed
 from search.measuring.child import ChildGone, ChildTimeout
@@ -13,7 +13,6 @@ from search.measuring.protocol import (
     PROTOCOLS,
     FinalsSamples,
     MeasureItem,
-    PhaseTiming,
     Timing,
     timing_from_document,
 )
@@ -46,9 +45,17 @@ def measure_finals(
     rejections: dict[str, Rejected] = {}
     samples: dict[str, tuple[float, ...]] = {}
     phases: dict[str, Timing] = {}
+    sittings = PROTOCOLS[protocol].sittings
     while left:
+        samples, phases = {item.id: () for item in left}, {}
         try:
-            samples, phases = _run(workbench, case, left, all_phases, protocol, timeouts, cancelled)
+            for sitting in range(sittings):
+                last = sitting == sittings - 1
+                taken, phases = _sitting(
+                    workbench, case, left, all_phases if last else (), protocol, sitting, timeouts, cancelled
+                )
+                samples = {trial: (*samples[trial], *taken[trial]) for trial in samples}
+            phases = {trial: _over_all_rounds(timing, samples[trial]) for trial, timing in phases.items()}
         except _Fault as fault:
             rejections[left.pop(fault.index).id] = fault.rejection
             samples, phases = {}, {}
@@ -62,25 +69,30 @@ def measure_finals(
         rejections=rejections,
         started_at=started,
         finished_at=utc_now(),
+        sittings=sittings,
     )
 
 
-def _run(
+def _sitting(
     workbench: Workbench,
     case: Case,
     items: list[MeasureItem],
     all_phases: Sequence[str],
     protocol: str,
+    sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
+    """The rounds of one process: a fresh one, unless there is only one sitting. Phases come after them."""
+    if PROTOCOLS[protocol].sittings > 1:
+        workbench.discard()
     wanted = [index for index, item in enumerate(items) if item.id in set(all_phases)]
     while True:
         workbench.open(case, cancelled)
         innocent = workbench.used  # of what ran here earlier: a fresh child decides who is to blame
         workbench.used = True
         try:
-            return _rounds(workbench, items, wanted, protocol, timeouts, cancelled)
+            return _rounds(workbench, items, wanted, protocol, sitting, timeouts, cancelled)
         except ChildTimeout:
             exit_ = workbench.discard()
             assert exit_ is not None
@@ -103,13 +115,17 @@ def _rounds(
     items: list[MeasureItem],
     wanted: list[int],
     protocol: str,
+    sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
+    sampling = PROTOCOLS[protocol]
+    count = sampling.samples // sampling.sittings
     workbench.tell(
         "finals",
         artifacts=[item.artifact.document() for item in items],
-        protocol=PROTOCOLS[protocol].document(),
+        protocol=sampling.document(),
+        turns=[sitting * count, (sitting + 1) * count],
         all_phases=wanted,
     )
     rounds: list[list[float]] = []
@@ -128,7 +144,7 @@ def _rounds(
                 workbench.discard()
                 raise _Fault(message["index"], Rejected.from_document(message["rejection"]))
             case "done":
-                return _columns(items, rounds), _with_rounds(items, rounds, phases, message)
+                return _columns(items, rounds), _with_batch_size(items, phases, message["calls_per_sample"])
             case other:
                 raise ChildFailed(f"finals: unknown answer {other!r}")
 
@@ -137,20 +153,18 @@ def _columns(items: list[MeasureItem], rounds: list[list[float]]) -> dict[str, t
     return {item.id: tuple(row[index] for row in rounds) for index, item in enumerate(items)}
 
 
-def _with_rounds(
-    items: list[MeasureItem], rounds: list[list[float]], phases: dict[str, Timing], message: dict[str, Any]
+def _with_batch_size(
+    items: list[MeasureItem], phases: dict[str, Timing], calls_per_sample: list[int]
 ) -> dict[str, Timing]:
-    """The extra phases, with ``device_batch`` as it was sampled in the rounds: one figure per phase and finalist."""
-    columns, counts = _columns(items, rounds), message["calls_per_sample"]
-    index_of = {item.id: index for index, item in enumerate(items)}
+    """The extra phases; their ``device_batch`` tells the calls per sample of this sitting's rounds."""
+    counts = {item.id: count for item, count in zip(items, calls_per_sample, strict=True)}
     return {
-        name: {
-            **timing,
-            "device_batch": PhaseTiming(
-                samples_seconds=columns[name],
-                median_seconds=median(columns[name]),
-                calls_per_sample=counts[index_of[name]],
-            ),
-        }
-        for name, timing in phases.items()
+        trial: {**timing, "device_batch": replace(timing["device_batch"], calls_per_sample=counts[trial])}
+        for trial, timing in phases.items()
     }
+
+
+def _over_all_rounds(timing: Timing, samples_seconds: tuple[float, ...]) -> Timing:
+    """The extra phases with ``device_batch`` as sampled in the rounds of all sittings: one figure per finalist."""
+    batch = replace(timing["device_batch"], samples_seconds=samples_seconds, median_seconds=median(samples_seconds))
+    return {**timing, "device_batch": batch}

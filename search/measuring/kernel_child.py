@@ -90,9 +90,16 @@ class KernelChild:
         return answer
 
     def finals(
-        self, artifacts: Sequence[Mapping[str, Any]], protocol: Mapping[str, Any], all_phases: Sequence[int]
+        self,
+        artifacts: Sequence[Mapping[str, Any]],
+        protocol: Mapping[str, Any],
+        all_phases: Sequence[int],
+        turns: Sequence[int],
     ) -> dict[str, Any]:
-        """Warm every item up, time each once per round, starting one further each round; then the extra phases."""
+        """Warm every item up, time each once per round, starting one further each round; then the extra phases.
+
+        ``turns``: first round and the one after the last, when other processes take the others.
+        """
         bench, sampling = self._on_bench(), Protocol(**protocol)
         bench.load_normal()
         index, calls, counts = 0, [], []
@@ -105,7 +112,7 @@ class KernelChild:
                 if (harm := bench.harm() or self._aftermath.harm()) is not None:
                     return {"event": "fault", "index": index, "rejection": harm.document(), "tainted": True}
                 self._channel.answer({"event": "warmed"})
-            for turn in range(sampling.samples):
+            for turn in range(*turns):
                 seconds = [0.0] * len(calls)
                 with quiet_interpreter():
                     for step in range(len(calls)):

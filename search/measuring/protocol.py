@@ -31,15 +31,19 @@ class Protocol:
     samples: int
     batch_seconds: float
     """Target duration of one sample of a batch phase; a batch has at least one call."""
+    sittings: int = 1
+    """Fresh processes over which interleaved rounds are spread: a divisor of ``samples``. Where memory and code lie
+    differs from process to process and shifts a kernel by more than its samples within one process show."""
 
     def document(self) -> dict[str, Any]:
         """JSON form."""
         return dict(vars(self))
 
 
+# Six sittings are the fewest that a 95 % sign-test interval can be built from.
 PROTOCOLS: dict[str, Protocol] = {
     "search": Protocol(name="search", warmup_seconds=0.100, samples=5, batch_seconds=0.010),
-    "finals": Protocol(name="finals", warmup_seconds=0.100, samples=15, batch_seconds=0.010),
+    "finals": Protocol(name="finals", warmup_seconds=0.050, samples=18, batch_seconds=0.010, sittings=6),
     "acceptance": Protocol(name="acceptance", warmup_seconds=0.200, samples=9, batch_seconds=0.030),
 }
 
@@ -145,7 +149,10 @@ class MeasureResult:
 
 @dataclass(frozen=True, kw_only=True)
 class FinalsSamples:
-    """Interleaved rounds: ``samples_seconds[id][r]`` was taken in round r; the order rotates by one each round."""
+    """Interleaved rounds: ``samples_seconds[id][r]`` was taken in round r; the order rotates by one each round.
+
+    The rounds are those of ``sittings`` fresh processes one after the other, equally many of each.
+    """
 
     order: tuple[str, ...]
     protocol: str
@@ -155,6 +162,7 @@ class FinalsSamples:
     rejections: Mapping[str, Rejected] = field(default_factory=dict)
     started_at: str = ""
     finished_at: str = ""
+    sittings: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,15 +26,21 @@ NOTHING = Selection(leader=None, tie_set=(), winner=None)
 
 
 def select(
-    samples_seconds: Mapping[str, Sequence[float]], contenders: Iterable[Contender], *, reload_only: bool = False
+    samples_seconds: Mapping[str, Sequence[float]],
+    contenders: Iterable[Contender],
+    *,
+    reload_only: bool = False,
+    sittings: int = 1,
 ) -> Selection:
     """Leader, tie set and winner among the trials of the space that were finalists.
 
-    ``samples_seconds[id][r]`` is the sample of round r; ``reload_only`` gives the reference. Trials with identical
+    ``samples_seconds[id][r]`` is the sample of round r, the rounds of ``sittings`` processes one after the other;
+    ``reload_only`` gives the reference. Trials with identical
     machine code tie by definition: they share their representative's samples and all take part in the tie-break, so
     the winner may be one that was never timed itself; the tie set names one trial for each distinct code. The default
     takes part only if the space holds it. A code is tied with the leader unless the 95 % sign-test interval of its
-    per-round ratios to the leader excludes 1; with too few rounds for an interval nothing can be told apart.
+    ratios to the leader, per round or (when there are several) per sitting, excludes 1; with too few for an interval
+    nothing can be told apart.
     """
     preferred: dict[str, Contender] = {}
     for group in groups_of(contenders):
@@ -45,12 +51,14 @@ def select(
     if not preferred:
         return NOTHING
     leader = min(preferred, key=lambda trial: (median(samples_seconds[trial]), preferred[trial].preference))
-    tied = [preferred[trial] for trial in preferred if trial == leader or _ties(samples_seconds, trial, leader)]
+    tied = [
+        preferred[trial] for trial in preferred if trial == leader or _ties(samples_seconds, trial, leader, sittings)
+    ]
     tie_set = tuple(contender.id for contender in sorted(tied, key=lambda c: c.preference))
     return Selection(leader=leader, tie_set=tie_set, winner=tie_set[0])
 
 
-def _ties(samples_seconds: Mapping[str, Sequence[float]], trial: str, leader: str) -> bool:
-    """Whether the interval of the per-round ratios trial / leader includes 1, or there is none."""
-    interval = paired_ratios(samples_seconds[trial], samples_seconds[leader]).interval
+def _ties(samples_seconds: Mapping[str, Sequence[float]], trial: str, leader: str, sittings: int) -> bool:
+    """Whether the interval of the ratios trial / leader includes 1, or there is none."""
+    interval = paired_ratios(samples_seconds[trial], samples_seconds[leader], sittings=sittings).interval
     return interval is None or interval.contains(1)

@@ -92,6 +92,7 @@ def _finals(events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {
         "protocol": last["protocol"],
         "order": last["order"],
+        "sittings": last.get("sittings", 1),
         "samples_seconds": last["samples_seconds"],
         "median_seconds": {trial: median(taken) for trial, taken in last["samples_seconds"].items() if taken},
         "started_at": last["started_at"],

@@ -8,6 +8,7 @@ from search.errors import Cancelled
 from search.measuring.protocol import PHASES, PROTOCOLS
 
 ROUNDS = PROTOCOLS["finals"].samples
+SITTINGS = PROTOCOLS["finals"].sittings
 # Writes which kernel ran, in order: the letters show the interleaving that really happened.
 TRACED = """
 static FILE *trace; if (!trace) trace = fopen("{path}", "a");
@@ -40,10 +41,22 @@ def test_the_start_rotates_by_one_each_round(measurer, build, case, tmp_path) ->
     path = tmp_path / "trace"
     items = [build(letter, TRACED.format(path=path, letter=letter)) for letter in "abc"]
     measurer.finals(case, items)
-    turns = path.read_text()[-2 * 3 * ROUNDS :]
-    assert set(turns[::2] + turns[1::2]) == set("abc")
+    traced = path.read_text()
+    size = len(traced) // SITTINGS
+    turns = "".join(traced[(at + 1) * size - 2 * 3 * ROUNDS // SITTINGS : (at + 1) * size] for at in range(SITTINGS))
+    assert len(traced) == size * SITTINGS
     assert turns[::2] == turns[1::2]
     assert turns[::2] == "".join(("abc", "bca", "cab")[turn % 3] for turn in range(ROUNDS))
+
+
+def test_every_sitting_is_a_process_of_its_own(measurer, build, case, tmp_path) -> None:
+    path = tmp_path / "pids"
+    body = f"""
+    static FILE *out; if (!out) {{ out = fopen("{path}", "a"); fprintf(out, "%d\\n", getpid()); fflush(out); }}
+    softmax(x, y, rows); return 0;
+    """
+    finals = measurer.finals(case, [build("a"), build("b", body)])
+    assert finals.sittings == SITTINGS == len(set(path.read_text().split())) == len(path.read_text().split())
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_flips_are_counted_over_pairs(bench: Any, codes: str, rate: float) -> No
 def test_a_slower_winner_has_its_regret_and_is_in_no_tie_set(bench: Any) -> None:
     found = [search(bench, FAST, {"fast"}), search(bench, FAST, {"fast", "slow"}), search(bench, SLOW, {"slow"})]
     rounds = [1.0 + 0.01 * (number % 3) for number in range(27)]
-    said = bench.report(found, {"slow": [1.5 * taken for taken in rounds], "fast": rounds})
+    said = bench.report(found, {"slow": [1.5 * taken for taken in rounds], "fast": rounds}, sittings=1)
     assert [one["regret"] for one in said["searches"]] == pytest.approx([0.0, 0.0, 0.5])
     assert [one["holds_every_winner"] for one in said["searches"]] == [False, True, False]
     assert said["searches_whose_tie_set_holds_every_winner"] == 1
@@ -90,7 +90,7 @@ def test_a_slower_winner_has_its_regret_and_is_in_no_tie_set(bench: Any) -> None
 def test_winners_that_cannot_be_told_apart_tie(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
     found = [search(bench, FAST, {"fast", "slow"}), search(bench, SLOW, {"fast", "slow"})]
     fast = [1.0, 1.1] * 10
-    said = bench.report(found, {"fast": fast, "slow": list(reversed(fast))})
+    said = bench.report(found, {"fast": fast, "slow": list(reversed(fast))}, sittings=1)
     assert said["all_tied_when_measured_again"] is True
     assert said["searches_whose_tie_set_holds_every_winner"] == 2
     bench.show({"case": "softmax 8×33", "device": "this CPU", **said})
@@ -101,4 +101,4 @@ def test_winners_that_cannot_be_told_apart_tie(bench: Any, capsys: pytest.Captur
 
 def test_a_winner_that_was_not_measured_again_is_an_error(bench: Any) -> None:
     with pytest.raises(ValueError, match="could not be measured again: W16"):
-        bench.report([search(bench, SLOW, {"slow"})], {"fast": [1.0] * 9})
+        bench.report([search(bench, SLOW, {"slow"})], {"fast": [1.0] * 9}, sittings=1)

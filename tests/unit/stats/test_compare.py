@@ -58,3 +58,25 @@ def test_swapping_the_arms_swaps_the_class(pairs: list[tuple[float, float]]) -> 
     there, back = paired_ratios(top, bottom), paired_ratios(bottom, top)
     assert back.ratio_class == swapped[there.ratio_class] or 1.0 in (*there.ratios, *back.ratios)
     assert there.low <= there.median <= there.high
+
+
+def test_rounds_of_one_sitting_count_as_one_piece_of_evidence() -> None:
+    """Eighteen rounds that all say slower would convince; of six processes one says faster, and that does not."""
+    slower = [1.02] * 15 + [0.98] * 3
+    per_round = paired_ratios(slower, [1.0] * 18).interval
+    per_sitting = paired_ratios(slower, [1.0] * 18, sittings=6).interval
+    assert per_round is not None
+    assert not per_round.contains(1)
+    assert per_sitting is not None
+    assert (per_sitting.low, per_sitting.high) == (0.98, 1.02)
+    assert per_sitting.contains(1)
+
+
+def test_fewer_than_six_sittings_can_tell_nothing_apart() -> None:
+    assert paired_ratios([2.0] * 20, [1.0] * 20, sittings=5).interval is None
+
+
+@pytest.mark.parametrize("sittings", [0, -1, 4])
+def test_sittings_hold_equally_many_rounds(sittings: int) -> None:
+    with pytest.raises(ValueError, match="sittings of equally many"):
+        paired_ratios([1.0] * 18, [1.0] * 18, sittings=sittings)
