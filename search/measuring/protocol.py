@@ -36,8 +36,8 @@ class Protocol:
     differs from process to process and shifts a kernel by more than its samples within one process show."""
 
     def document(self) -> dict[str, Any]:
-        """JSON form."""
-        return dict(vars(self))
+        """JSON form; one sitting, the rule, is left out."""
+        return {name: value for name, value in vars(self).items() if (name, value) != ("sittings", 1)}
 
 
 # Six sittings are the fewest that a 95 % sign-test interval can be built from.
