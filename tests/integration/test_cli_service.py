@@ -171,6 +171,15 @@ def test_serve_refuses_an_address_that_others_can_reach(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell that runs the tests in the background ignores SIGINT for them, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_cancels_the_job_and_takes_the_private_service_along(tmp_path: Path) -> None:
     arguments = ["tune", "softmax", "--shape", "64x512", "--data-dir", str(tmp_path)]
     with subprocess.Popen([*TUNER, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
