@@ -12,8 +12,10 @@ from typing import Any, Literal, TypeAlias
 
 from search.outcome import Rejected
 from search.program.case import Case
-from search.program.ir import Load, Loop, Reducer, Store, Tile, Update
-from search.space.uses import Use, column_axes, natural_index, wide_axes
+from search.program.desugar import desugar
+from search.program.ir import Loop, Reducer, StageBoundary, Store, Tile, Update
+from search.program.walk import loads
+from search.space.uses import Use, column_axes, own_element, statement_expressions, wide_axes
 
 Rule: TypeAlias = Literal[
     "not_read",
@@ -38,7 +40,7 @@ RULES: dict[Rule, str] = {
     "non_unit_wrapper": "a tile of more than one element stands between the load and the reduction",
     "multi_use_intermediate": "a tile that is used more than once stands between the load and the reduction",
     "not_a_reduction": "the first operation that reads the elements is not a reduction",
-    "effect_between": "a buffer that may alias the input is written before its first use",
+    "effect_between": "a stage, or a write to a buffer that may alias the input, comes before the first reduction",
 }
 
 
@@ -75,59 +77,82 @@ class Refused:
 def admit(case: Case, uses: Sequence[Use], tensor: str) -> Admitted | Refused:
     """Whether the load of an input may be fused into its first consumer.
 
-    ``uses`` are those of the desugared program in the candidate's view (tiles inlined under ``recompute``).
+    The load stands at the first statement of the program that names the input; its first consumer is the first
+    operation that reads the elements, found along single-use tiles of one element. ``uses`` are those of the
+    desugared program in the candidate's view (tiles inlined under ``recompute``, so that a tile's reader reads).
     """
     readers = [use for use in uses if use.reads(tensor)]
     if not readers:
         return Refused(tensor=tensor, rule="not_read", statement=None)
     first = readers[0]
-    rule = _effect_rule(case, uses, tensor, first) or _read_rule(case, tensor, first) or _chain_rule(case, uses, first)
+    rule = _read_rule(case, tensor, first)
+    if rule is None:
+        consumer, rule = _follow(case, uses, first)
+        rule = rule or _consumer_rule(uses, consumer) or _effect_rule(case, tensor, consumer)
     if rule is not None:
         return Refused(tensor=tensor, rule=rule, statement=first.index)
     return Admitted(tensor=tensor, site=first.index, later_consumers=tuple(use.index for use in readers[1:]))
 
 
-def _effect_rule(case: Case, uses: Sequence[Use], tensor: str, first: Use) -> Rule | None:
-    aliased = {other.name for other in case.program.tensors if other.aliases == tensor}
-    for use in uses:
-        if use.index < first.index and isinstance(use.statement, Store) and use.statement.tensor in aliased:
-            return "effect_between"
-    return None
-
-
 def _read_rule(case: Case, tensor: str, first: Use) -> Rule | None:
+    """What is wrong with the way in which the first reader reads."""
     if isinstance(first.statement, Loop):
         return "cross_scope"
-    declared = case.program.tensor(tensor)
-    loads = [load for load in first.loads if load.tensor == tensor]
-    if loads[0] != Load(tensor=tensor, index=natural_index(declared)):
+    read = [load for load in first.loads if load.tensor == tensor]
+    if not own_element(case, read[0]):
         return "mismatched_index"
-    if len(loads) > 1:
+    if len(read) > 1:
         return "repeated_read"
-    columns = column_axes(case.program, declared)
+    columns = column_axes(case.program, case.program.tensor(tensor))
     # A complete reduction visits every element once in any order, so the order of its axes is free.
     if sorted(wide_axes(case, first.over)) != sorted(wide_axes(case, columns)):
         return "mismatched_index"
     return None
 
 
-def _chain_rule(case: Case, uses: Sequence[Use], first: Use) -> Rule | None:
-    """Follow the single-use chain from the load to the first operation that reads elements."""
+def _follow(case: Case, uses: Sequence[Use], first: Use) -> tuple[Use, Rule | None]:
+    """The first operation that reads elements, along the single-use chain from the load, or why there is none."""
     use = first
     while isinstance(use.statement, Tile):
         tile = use.statement.name
         consumers = [other for other in uses if tile in other.tiles]
         if len(consumers) > 1:
-            return "multi_use_intermediate"
+            return use, "multi_use_intermediate"
         if not consumers:
-            return "not_a_reduction"
+            return use, "not_a_reduction"
         if case.domain_extent(use.over) > 1:
-            return "non_unit_wrapper" if isinstance(consumers[0].statement, Update) else "not_a_reduction"
+            return use, "non_unit_wrapper" if isinstance(consumers[0].statement, Update) else "not_a_reduction"
         use = consumers[0]
-    if not isinstance(use.statement, Update):
+    return use, None
+
+
+def _consumer_rule(uses: Sequence[Use], consumer: Use) -> Rule | None:
+    """Why the first consumer is no closed, unordered, scalar reduction."""
+    if isinstance(consumer.statement, Loop):
+        return "cross_scope"
+    if not isinstance(consumer.statement, Update):
         return "not_a_reduction"
-    name = use.statement.reducer
+    name = consumer.statement.reducer
     reducer = next(u.statement for u in uses if isinstance(u.statement, Reducer) and u.statement.name == name)
     if reducer.shape:
         return "reducer_array"
     return "strict_fold" if reducer.order == "strict" else None
+
+
+def _effect_rule(case: Case, tensor: str, consumer: Use) -> Rule | None:
+    """Nothing moves across an effect: tensors may alias as declared, read-only or not.
+
+    An input's value is that of the row's start, so an aliasing write counts wherever it stands before the consumer; a
+    stage counts between the load and the consumer.
+    """
+    aliased = {other.name for other in case.program.tensors if other.aliases == tensor}
+    loaded = False
+    for statement in desugar(case.program).body[: consumer.index]:
+        loaded = loaded or any(
+            load.tensor == tensor for expr in statement_expressions(statement) for load in loads(expr)
+        )
+        if isinstance(statement, Store) and statement.tensor in aliased:
+            return "effect_between"
+        if isinstance(statement, StageBoundary) and loaded:
+            return "effect_between"
+    return None

@@ -110,6 +110,18 @@ def natural_index(tensor: Tensor) -> tuple[Affine, ...]:
     return tuple(natural(axis) for axis in tensor.axes)
 
 
+def own_element(case: Case, load: Load) -> bool:
+    """True when a load reads, of its tensor, the element at the current point, and moves with a column axis.
+
+    Its subscripts are the natural ones. On an axis of one point any subscript is: the axis may be projected.
+    """
+    tensor = case.program.tensor(load.tensor)
+    subscripts = zip(tensor.axes, load.index, strict=True)
+    return not row_level(case.program, load) and all(
+        subscript == natural(axis) or case.extent(axis) == 1 for axis, subscript in subscripts
+    )
+
+
 def row_level(program: Program, load: Load) -> bool:
     """True when no subscript moves with a column axis: one element per row."""
     columns = {axis.name for axis in program.axes if axis.kind == "column"}
@@ -138,7 +150,7 @@ def streamable(case: Case, store: Store) -> bool:
 def storable_inputs(case: Case, uses: tuple[Use, ...]) -> tuple[str, ...]:
     """Inputs that could live in private storage: each lane reads only what it owns.
 
-    An input carries the row axis and a column axis, is read only at natural subscripts (an input with any shifted
+    An input carries the row axis and a column axis, is read only at its own elements (an input with any shifted
     read ``x[col + half]`` or fixed column ``x[0]`` would need another lane's element), and every statement that reads
     it runs over the same axes in the same order, namely the input's own (axes of one point aside).
     ``uses`` are those of the desugared program. In declaration order.
@@ -152,7 +164,7 @@ def storable_inputs(case: Case, uses: tuple[Use, ...]) -> tuple[str, ...]:
         readers = [use for use in uses if use.reads(tensor.name)]
         loads = {load for use in readers for load in use.loads if load.tensor == tensor.name}
         orders = {wide_axes(case, use.over) for use in readers}
-        if loads == {Load(tensor=tensor.name, index=natural_index(tensor))} and len(orders) == 1:
+        if loads and all(own_element(case, load) for load in loads) and len(orders) == 1:
             (order,) = orders
             if sorted(order) == sorted(wide_axes(case, columns)):
                 names.append(tensor.name)
