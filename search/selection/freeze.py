@@ -8,6 +8,7 @@ and ``search_sha256`` (see ``searched``) when entries are frozen for good.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from catalogs import Entry, KernelRow, LookupKey, sha256_hex
@@ -59,7 +60,7 @@ def entry_of(case: Case, settled: Mapping[str, Any], *, role: Role = "candidate"
     to that search.
     """
     device, trial = settled["device"], settled[_TRIAL_OF[role]]
-    protocol, samples_seconds = _deciding_samples(settled, trial)
+    protocol, samples_seconds, sittings = _deciding_samples(settled, trial)
     fresh = _fresh(settled).get(trial["id"])
     artifact = fresh.artifact.document() if fresh is not None and fresh.artifact is not None else None
     return Entry(
@@ -69,7 +70,8 @@ def entry_of(case: Case, settled: Mapping[str, Any], *, role: Role = "candidate"
         candidate=trial["candidate"],
         plan=trial["plan"],
         code=trial["code"],
-        protocol=PROTOCOLS[protocol].document(),
+        # what was done then: a later version may take more samples under the same name
+        protocol=replace(PROTOCOLS[protocol], samples=len(samples_seconds), sittings=sittings).document(),
         numerics=trial["code"].get("numerics", {}),
         median_seconds=median(samples_seconds),
         samples_sha256=sha256_hex(samples_seconds),
@@ -116,12 +118,13 @@ def _fresh(settled: Mapping[str, Any]) -> dict[str, FreshBuilt]:
     return {event.trial: event for event in found if isinstance(event, FreshBuilt)}
 
 
-def _deciding_samples(settled: Mapping[str, Any], trial: Mapping[str, Any]) -> tuple[str, list[float]]:
-    """Protocol and samples (seconds) that chose the trial: of the last finals that it was in, else of the search."""
+def _deciding_samples(settled: Mapping[str, Any], trial: Mapping[str, Any]) -> tuple[str, list[float], int]:
+    """Protocol, samples (seconds) that chose the trial, and the processes they were spread over: of the last finals
+    that it was in, else of the search."""
     for event in reversed(settled["events"]):
         if event["event"] == "finals_measured":
             taken = event["samples"]["samples_seconds"]
             for trial_id in (trial["id"], trial["same_code_as"]):
                 if taken.get(trial_id):
-                    return event["samples"]["protocol"], list(taken[trial_id])
-    return settled["protocol"], list(trial["timing"]["device_batch"]["samples_seconds"])
+                    return event["samples"]["protocol"], list(taken[trial_id]), event["samples"].get("sittings", 1)
+    return settled["protocol"], list(trial["timing"]["device_batch"]["samples_seconds"]), 1

@@ -14,6 +14,7 @@ from search.lowering.contract import Source
 from tuner_service.api import kinds
 from tuner_service.api.problems import ProblemError
 from tuner_service.db.engine import Database
+from tuner_service.jobs.winner_index import WinnerIndex
 from tuner_service.settings import Settings
 
 PROBE_WAIT_SECONDS = 5.0
@@ -65,6 +66,7 @@ class Context:
     database: Database
     """With the patience of a request at the write lock."""
     runtime: Runtime
+    winners: WinnerIndex = field(default_factory=WinnerIndex)
     closing: threading.Event = field(default_factory=threading.Event)
     """Set when the service stops: open streams end."""
 

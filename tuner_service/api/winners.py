@@ -1,12 +1,10 @@
-"""Exact lookup among the winners of finished jobs: which query is asked, and which entries there are."""
+"""Exact lookup of winners: which query is asked, and which entries a frozen catalog has."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -16,12 +14,11 @@ from catalogs.key import ANY_TOOLCHAIN, AnyToolchain
 from catalogs.lookup import Query
 from search.device.spec import DeviceSpec
 from search.errors import InvalidInput, Problem
-from search.program.case import Case
 from search.program.resolve import resolve_case
-from search.selection import freeze
 from search.selection.freeze import lookup_key
 from tuner_service.api.query import parse_pairs
 from tuner_service.db.queries.catalogs import catalog_row
+from tuner_service.jobs.opening import STORED_LIMITS
 from tuner_service.jobs.promote import check_alias, manifest_of
 
 ANY_WORD = "any"
@@ -49,7 +46,7 @@ def build_query(
         "params": _numbers(params, name="params"),
         "dtypes": parse_pairs(dtypes, name="dtypes"),
     }
-    case = resolve_case(document, pointer="/query")
+    case = resolve_case(document, pointer="/query", limits=STORED_LIMITS)
     identity, fingerprint = _device(device, devices)
     return Query(
         kernel=case.kernel,
@@ -57,11 +54,6 @@ def build_query(
         key=lookup_key(case, device=identity, toolchain=""),
         toolchain=_toolchain(toolchain, fingerprint),
     )
-
-
-def entry_of(settled: Mapping[str, Any]) -> Entry:
-    """The entry of a settled case (a row of ``db.queries.cases.settled_cases``)."""
-    return freeze.entry_of(_stored_case(json.dumps(settled["case"])), settled)
 
 
 def frozen_entries(session: Session, catalog: str, query: Query) -> list[Entry]:
@@ -85,12 +77,6 @@ def frozen_entries(session: Session, catalog: str, query: Query) -> list[Entry]:
 def _frozen(digest: str, body: str) -> Catalog:
     """A stored catalog. Remembered: reading and checking one takes much longer than a lookup."""
     return Catalog.from_bytes(body.encode(), digest=digest)
-
-
-@lru_cache(maxsize=4096)
-def _stored_case(text: str) -> Case:
-    """A case of the ledger, from its JSON. Remembered: every lookup goes through all settled cases of a kernel."""
-    return resolve_case(json.loads(text))
 
 
 def _numbers(text: str, *, name: str) -> dict[str, int | float]:

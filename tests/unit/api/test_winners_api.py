@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import event
 
 from catalogs.format import Entry, sha256_hex
 from search.device.spec import DeviceSpec
@@ -91,6 +93,38 @@ def test_the_newest_job_wins(served: Any) -> None:
     settle(served, 103)
     newest, _ = settle(served, 103, width=16)
     assert ask(served.http, dims="rows:103,cols:33").json()["job_id"] == newest
+
+
+def test_a_lookup_reads_the_cases_that_it_answers_with_and_no_others(serve: Any, tmp_path: Path) -> None:
+    read: list[tuple[str, int]] = []
+
+    def told(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        for table in ("trials", "case_events"):
+            if f"FROM {table}" in statement and statement.startswith("SELECT"):
+                read.append((table, len(parameters)))
+
+    with serve(tmp_path) as served:
+        for rows in range(400, 412):
+            settle(served, rows)
+        event.listen(served.context.database.engine, "before_cursor_execute", told)
+        assert ask(served.http, dims="rows:405,cols:33").status_code == 200
+        assert sorted(read) == [("case_events", 1), ("trials", 1)], "one case, whose winner is its reference"
+        read.clear()
+        assert ask(served.http, dims="rows:405,cols:33").status_code == 200
+        assert read == [], "what was answered is remembered"
+        assert ask(served.http, dims="rows:1,cols:33").status_code == 404
+        assert len(read) <= 2 * 5
+        newest, _ = settle(served, 405, width=16)
+        assert ask(served.http, dims="rows:405,cols:33").json()["job_id"] == newest, "a job that ended since is seen"
+
+
+def test_a_winner_of_an_extent_beyond_the_present_limit_is_found(serve: Any, tmp_path: Path) -> None:
+    """What was admitted stays admitted, and a lookup allocates nothing."""
+    with serve(tmp_path, max_dim=2**26, max_tensor_bytes=2**40) as served:
+        settle(served, 2**25)
+        settle(served, 64)
+        assert ask(served.http, dims=f"rows:{2**25},cols:33").status_code == 200
+        assert ask(served.http, dims="rows:64,cols:33").status_code == 200
 
 
 def test_a_miss_names_the_nearest_entries_and_their_differences(served: Any) -> None:

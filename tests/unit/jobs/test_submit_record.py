@@ -10,10 +10,10 @@ from search.events import TrialMeasured, TrialRejected, event_document, event_fr
 from search.outcome import Rejected
 from search.steps import Build, Measure
 from tuner_service.db.engine import Database
-from tuner_service.db.queries.cases import settled_cases
 from tuner_service.db.queries.devices import list_devices
 from tuner_service.db.queries.jobs import active_job_ids, list_jobs
 from tuner_service.db.queries.trials import get_trial, list_trials, trial_source_sha
+from tuner_service.db.queries.winners import count_succeeded_jobs, settled_case, succeeded_job_ids, winner_keys
 from tuner_service.errors import IdempotencyMismatch, NotFound
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.record import record
@@ -258,10 +258,16 @@ class TestLists:
         self, database: Database, job: str, submitted: str
     ) -> None:
         with database.read() as session:
-            both = settled_cases(session)
-            assert [case["case"]["kernel"] for case in both] == ["softmax", "rms_norm"]
-            (one,) = settled_cases(session, kernel="rms_norm")
-            assert settled_cases(session, kernel="none") == []
+            assert succeeded_job_ids(session) == [job]
+            assert count_succeeded_jobs(session) == 1
+            assert winner_keys(session, [submitted]) == []
+            keys = winner_keys(session, [job, submitted])
+            assert [key["case"]["kernel"] for key in keys] == ["softmax", "rms_norm"]
+            assert {key["device"] for key in keys} == {"1" * 64}
+            one = settled_case(session, keys[1]["case_id"])
+            assert one["device"]["toolchain_fingerprint"] == keys[1]["toolchain"]
+            with pytest.raises(KeyError):
+                settled_case(session, "case_none")
         assert one["job_id"] == job
         assert one["winner"]["outcome"] == "measured"
         assert one["reference"]["candidate"]["input"] == "reload"

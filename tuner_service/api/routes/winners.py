@@ -12,8 +12,7 @@ from tuner_service.api import kinds, schemas
 from tuner_service.api.context import ContextOf
 from tuner_service.api.documented import problems
 from tuner_service.api.problems import ProblemError
-from tuner_service.api.winners import build_query, entry_of, frozen_entries
-from tuner_service.db.queries import cases as case_queries
+from tuner_service.api.winners import build_query, frozen_entries
 
 router = APIRouter(prefix="/v1/winners", tags=["winners"])
 
@@ -80,10 +79,9 @@ def get_winner(
     )
     with context.database.read() as session:
         if catalog is None:
-            entries = [entry_of(settled) for settled in case_queries.settled_cases(session, kernel=query.kernel)]
+            answer = context.winners.lookup(session, query)
         else:
-            entries = frozen_entries(session, catalog, query)
-    answer = lookup(entries, query)
+            answer = lookup(frozen_entries(session, catalog, query), query)
     if isinstance(answer, Hit):
         # Not a member of the body: an entry keeps members that it does not know, and its digest would change.
         return JSONResponse(answer.entry.document(), headers={"ETag": f'"{answer.entry.digest}"'})

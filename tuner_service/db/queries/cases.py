@@ -9,8 +9,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
 from tuner_service.db.clock import now
-from tuner_service.db.models import Case, CaseEvent, Job
-from tuner_service.db.queries.trials import get_trials
+from tuner_service.db.models import Case, CaseEvent
 
 
 def insert_cases(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -54,40 +53,6 @@ def case_events(session: Session, case_ids: Sequence[str]) -> dict[str, list[dic
     for event in session.scalars(query):
         events.setdefault(event.case_id, []).append(event.document)
     return events
-
-
-def settled_cases(session: Session, kernel: str | None = None) -> list[dict[str, Any]]:
-    """Cases with a winner, of jobs that succeeded, newest job first: what winners are looked up in.
-
-    Each: ``job_id, case_id, case, device`` (DeviceSpec document), ``protocol, winner, reference`` (trial
-    documents), ``tie_set, reference_tie_set, noise_floor, events`` (event documents), ``finished_at``.
-    """
-    query = select(Case, Job).join(Job, Job.id == Case.job_id).where(Case.settled, Job.state == "succeeded")
-    if kernel is not None:
-        query = query.where(Case.kernel == kernel)
-    rows = session.execute(query.order_by(Job.id.desc(), Case.position)).all()
-    found = [row for row in rows if row.Case.result and row.Case.result["winner"] is not None]
-    trials = get_trials(
-        session, [row.Case.result[role] for row in found for role in ("winner", "reference") if row.Case.result[role]]
-    )
-    events = case_events(session, [row.Case.id for row in found])
-    return [
-        {
-            "job_id": row.Job.id,
-            "case_id": row.Case.id,
-            "case": row.Case.document,
-            "device": row.Job.device,
-            "protocol": row.Job.request["protocol"],
-            "winner": trials[row.Case.result["winner"]],
-            "reference": trials.get(row.Case.result["reference"] or ""),
-            "tie_set": row.Case.result["tie_set"],
-            "reference_tie_set": row.Case.result["reference_tie_set"],
-            "noise_floor": row.Case.result["noise_floor"],
-            "events": events.get(row.Case.id, []),
-            "finished_at": row.Job.finished_at,
-        }
-        for row in found
-    ]
 
 
 def _columns(case: Case) -> dict[str, Any]:

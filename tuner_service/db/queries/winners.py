@@ -1,0 +1,67 @@
+"""What winners are looked up by: the key of every settled case in columns, and one case as entries are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tuner_service.db.models import Case, Job
+from tuner_service.db.queries.cases import case_events
+from tuner_service.db.queries.trials import get_trials
+
+_SUCCEEDED = Job.state == "succeeded"
+
+
+def count_succeeded_jobs(session: Session) -> int:
+    """How many jobs have succeeded. No such job changes or goes, so another number is the only sign of news."""
+    return int(session.execute(select(func.count()).select_from(Job).where(_SUCCEEDED)).scalar_one())
+
+
+def succeeded_job_ids(session: Session) -> list[str]:
+    """Ids of all jobs that have succeeded."""
+    return list(session.scalars(select(Job.id).where(_SUCCEEDED)))
+
+
+def winner_keys(session: Session, job_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The cases of these jobs that have a winner: ``case_id, job_id, position, case`` (document), ``device``
+    (identity digest), ``toolchain`` (fingerprint)."""
+    query = (
+        select(
+            Case.id.label("case_id"),
+            Case.job_id,
+            Case.position,
+            Case.document.label("case"),
+            Job.device["identity_digest"].as_string().label("device"),
+            Job.device["toolchain_fingerprint"].as_string().label("toolchain"),
+        )
+        .join(Job, Job.id == Case.job_id)
+        .where(Case.job_id.in_(job_ids), Case.settled, _SUCCEEDED, Case.result["winner"].as_string().is_not(None))
+    )
+    return [dict(row._mapping) for row in session.execute(query)]
+
+
+def settled_case(session: Session, case_id: str) -> dict[str, Any]:
+    """A case with a winner, as ``search.selection.freeze.entry_of`` reads it. KeyError when there is no such case.
+
+    ``job_id, case, device`` (DeviceSpec document), ``protocol, winner, reference`` (trial documents), ``tie_set,
+    reference_tie_set, events`` (event documents).
+    """
+    row = session.execute(select(Case, Job).join(Job, Job.id == Case.job_id).where(Case.id == case_id)).first()
+    if row is None or not row.Case.result:
+        raise KeyError(case_id)
+    result = row.Case.result
+    trials = get_trials(session, [result[role] for role in ("winner", "reference") if result[role]])
+    return {
+        "job_id": row.Job.id,
+        "case": row.Case.document,
+        "device": row.Job.device,
+        "protocol": row.Job.request["protocol"],
+        "winner": trials[result["winner"]],
+        "reference": trials.get(result["reference"] or ""),
+        "tie_set": result["tie_set"],
+        "reference_tie_set": result["reference_tie_set"],
+        "events": case_events(session, [case_id]).get(case_id, []),
+    }
