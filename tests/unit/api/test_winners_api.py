@@ -87,6 +87,7 @@ def test_the_finals_decide_what_the_entry_says(served: Any) -> None:
     settle(served, 102, finals=True)
     document = ask(served.http, dims="rows:102,cols:33").json()
     assert (document["median_seconds"], document["protocol"]["name"]) == (5e-6, "finals")
+    assert document["protocol"]["samples"] == 3, "those that were taken, whatever this version would take"
 
 
 def test_the_newest_job_wins(served: Any) -> None:
