@@ -188,7 +188,7 @@ def _spread_step(step: Step, lanes: int) -> Step:
         case DistributedLoop():
             return replace(step, stripe_scalars=stripe(step.extent, lanes))
         case Collective():
-            return replace(step, rounds=tree_rounds(lanes))
+            return replace(step, rounds=0 if step.strict else tree_rounds(lanes))
         case _:
             return step
 
@@ -200,8 +200,8 @@ def _refuse_unplannable(case: Case, body: Sequence[object]) -> None:
         what = None
         if isinstance(statement, Loop):
             what = "loop"
-        elif isinstance(statement, Reducer) and (statement.shape or statement.order != "any"):
-            what = "a reducer array or a strict fold"
+        elif isinstance(statement, Reducer) and statement.shape:
+            what = "a reducer array"
         elif isinstance(statement, Update) and statement.index:
             what = "an indexed update"
         if what is not None:

@@ -80,7 +80,9 @@ def demand(schedule: Schedule) -> Demand:
         elif isinstance(step, DistributedLoop):
             for position, amount in enumerate((1, *_element_bytes(step, schedule.case, tile_dtypes))):
                 program[position] += amount * step.extent
-                lane[position] += amount * step.stripe_scalars
+                # In a strict fold every lane waits for the chain: as many rounds as elements, its own accesses only.
+                waits = step.serial and position == 0
+                lane[position] += amount * (step.extent if waits else step.stripe_scalars)
     return Demand(available=True, per_program=_access(program, rounds), per_lane=_access(lane, rounds))
 
 

@@ -174,7 +174,7 @@ class _Outliner:
             case Reducer() as reducer:
                 seed = None if reducer.seed is None else lifted(reducer.seed, names)
                 self._reducers[reducer.name] = ReducerState(
-                    name=reducer.name, op=reducer.op, dtype=reducer.dtype, seed=seed
+                    name=reducer.name, op=reducer.op, dtype=reducer.dtype, seed=seed, strict=reducer.order == "strict"
                 )
                 self._place(OpenReducer(reducer=reducer.name))
             case Update() as update:
@@ -192,6 +192,7 @@ class _Outliner:
                         dtype=state.dtype,
                         seed=state.seed,
                         rounds=0,
+                        strict=state.strict,
                     ),
                     movable=False,
                 )
@@ -262,6 +263,7 @@ class _Outliner:
                 stripe_scalars=extent,
                 ops=tuple(loop.ops),
                 statements=tuple(loop.statements),
+                serial=any(isinstance(op, Accumulate) and self._reducers[op.reducer].strict for op in loop.ops),
             )
         )
         self._steps += [step for step, _ in loop.behind]

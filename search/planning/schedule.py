@@ -106,6 +106,12 @@ class ReducerState:
     op: ReduceOp
     dtype: DType
     seed: Expr | None
+    strict: bool = False
+    """One chain per row, in index order, instead of partials: it passes from owner to owner of the elements."""
+
+    def scalars(self, partials: int) -> int:
+        """Scalars that one lane holds for one row."""
+        return 1 if self.strict else partials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,8 @@ class DistributedLoop:
     purpose: Literal["statements", "snapshot"] = "statements"
     statements: tuple[int, ...] = ()
     """Indices into the (desugared) program body that this loop realises."""
+    serial: bool = False
+    """A strict fold is in it: elements go one after the other in index order, whatever lane owns them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +156,8 @@ class Collective:
     dtype: DType
     seed: Expr | None
     rounds: int
-    """ceil(log2 L)."""
+    """ceil(log2 L); 0 for a strict fold, whose one chain has the result already."""
+    strict: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,4 +220,4 @@ class Schedule:
     @property
     def partial_scalars(self) -> int:
         """Reducer partials per lane; reported, not counted against the budget."""
-        return self.candidate.row_block * self.candidate.partials * len(self.reducers)
+        return self.candidate.row_block * sum(state.scalars(self.candidate.partials) for state in self.reducers)

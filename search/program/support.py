@@ -32,8 +32,6 @@ def unsupported(program: Program) -> tuple[Problem, ...]:
                 if statement.shape:
                     message = f"reducer arrays are {_LATER}; reduce one value per row"
                     report.add(pointer + "/shape", list(statement.shape), message, [])
-                if statement.order != "any":
-                    report.add(pointer + "/order", statement.order, f"strict folds are {_LATER}", ["any"])
             case Update(index=index) if index:
                 message = f"indexed updates are {_LATER}; reduce one value per row"
                 report.add(pointer + "/index", len(index), message, [])

@@ -74,7 +74,7 @@ class _ProgramFacts:
             inert.add("materialize")
         if not self.cacheable and all(value == "reload" for value in lists["input"]):
             inert |= {"input", "fusion"}
-        if not any(isinstance(statement, Reducer) for statement in statements):
+        if not any(isinstance(statement, Reducer) and statement.order != "strict" for statement in statements):
             inert.add("partials")
         if not any(use.distributed for use in self.uses):
             inert |= {"vector", "unroll"}

@@ -46,7 +46,9 @@ def lower_text(tilelang_text: str) -> Kernel:
 
     target = tvm.target.Target("c")
     with tvm.transform.PassContext(opt_level=3, config=PASS_CONFIG), target:
-        return canonical(lower(_execute(tilelang_text)[SYMBOL], target=target).kernel_source)
+        module = _execute(tilelang_text)
+        source = lower(module[SYMBOL], target=target).kernel_source
+        return canonical(source, contraction=module.get("CONTRACTION", True))
 
 
 def _execute(text: str) -> Mapping[str, Any]:
@@ -61,8 +63,11 @@ def _execute(text: str) -> Mapping[str, Any]:
     return module
 
 
-def canonical(source: str) -> Kernel:
-    """TileLang's C with our header, restrict, one symbol, and marks turned into pragmas."""
+def canonical(source: str, *, contraction: bool = True) -> Kernel:
+    """TileLang's C with our header, restrict, one symbol, and marks turned into pragmas.
+
+    Without ``contraction`` the compiler makes no fma: what it vectorises and what it leaves over has the same bits.
+    """
     match = _SIGNATURE.search(source)
     if match is None:
         raise ValueError("TileLang's C text has no kernel function of the expected form")
@@ -76,7 +81,12 @@ def canonical(source: str) -> Kernel:
     if "tuner_stream(" in body:
         body = re.sub(r"  return 0;\n\}\n\Z", "  tuner_stream_fence();\n  return 0;\n}\n", body)
     head = f"int32_t {SYMBOL}({', '.join(parameters)}) {{"
-    return Kernel(c_text=head + _pragmas(body), arguments=tuple(arguments))
+    text = head + _pragmas(body)
+    return Kernel(c_text=text if contraction else _uncontracted(text), arguments=tuple(arguments))
+
+
+def _uncontracted(text: str) -> str:
+    return f'#pragma GCC push_options\n#pragma GCC optimize ("fp-contract=off")\n{text}#pragma GCC pop_options\n'
 
 
 def _pragmas(body: str) -> str:

@@ -40,6 +40,10 @@ F32 = "float32"
 I32 = "int32"
 """
 
+_NO_CONTRACTION = """
+CONTRACTION = False  # a strict fold rounds every operation, so the C compiler may not make fma of them
+"""
+
 _MAIN = """
 
 if __name__ == "__main__":
@@ -89,7 +93,15 @@ class _Module:
         head.line('"""')
         head.line("")
         helpers = "".join(f"\n\n{helper_source(name)}\n" for name in sorted(self.used))
-        return head.source() + _IMPORTS + helpers + body + _MAIN.format(config=repr(PASS_CONFIG).replace("'", '"'))
+        exact = any(state.strict for state in self.schedule.reducers)
+        return (
+            head.source()
+            + _IMPORTS
+            + (_NO_CONTRACTION if exact else "")
+            + helpers
+            + body
+            + _MAIN.format(config=repr(PASS_CONFIG).replace("'", '"'))
+        )
 
     def _body(self) -> str:
         text = Text()
@@ -114,6 +126,8 @@ class _Module:
         geometry, schedule = self.geometry, self.schedule
         for state in schedule.reducers:
             shape = f"({geometry.row_block * geometry.partials}, {geometry.width})"
+            if state.strict:
+                shape = f"({geometry.row_block}, {geometry.rows_across})"
             text.line(f"{names.partials(state.name)} = T.alloc_local({shape}, {_constant(state.dtype)})")
         for name, dtype in schedule.scalar_dtypes:
             text.line(f"{names.scalar(name)} = T.alloc_local(({geometry.slots},), {_constant(dtype)})")

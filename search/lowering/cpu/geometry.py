@@ -71,6 +71,10 @@ class Geometry:
         second = join(product("s" if self.rows_across > 1 else "0", self.lanes), lane)
         return f"{first}, {second}"
 
+    def chain(self) -> str:
+        """Index text of the one chain of the current row's strict fold: ``[row_block, rows_across]``."""
+        return f"{'r' if self.row_block > 1 else '0'}, {'s' if self.rows_across > 1 else '0'}"
+
     def private(self, pass_: str, offset: str) -> str:
         """Index text of private storage: packets of S·L·V scalars, one per pass, so that lanes are contiguous."""
         packet = product(pass_, self.rows_across * self.chunk)

@@ -23,13 +23,16 @@ _FUNCTIONS = {
 
 def describe_numerics(schedule: Schedule) -> dict[str, str]:
     """Name → what is done, for the functions, divisions and reductions that a schedule really has."""
+    strict = any(state.strict for state in schedule.reducers)
     out = {
         "accumulation": "float32",
-        "contraction": "fma allowed",
+        "contraction": "no fma: a strict fold rounds every operation" if strict else "fma allowed",
         "denormals": "kept unless a function says otherwise",
     }
     for step in schedule.steps:
-        if isinstance(step, Collective):
+        if isinstance(step, Collective) and step.strict:
+            out[f"strict {step.op} reduction"] = "left fold in index order"
+        elif isinstance(step, Collective):
             lanes, partials = schedule.lanes_per_row, schedule.candidate.partials
             out[f"{step.op} reduction"] = f"{lanes} lanes x {partials} partials, then a binary tree"
         for root in _expressions(step):

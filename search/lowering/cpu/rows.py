@@ -86,17 +86,20 @@ class RowSteps:
         identity = IDENTITIES[state.op, state.dtype]
         if identity.startswith("f32"):
             self.scope.used.add("f32")
-        blocks = self.geometry.row_block * self.geometry.partials
+        blocks, width = self.geometry.row_block * self.geometry.partials, self.geometry.width
+        if state.strict:
+            blocks, width = self.geometry.row_block, self.geometry.rows_across
         with self.text.block(f"for b in T.unroll({blocks}, explicit=True):" if blocks > 1 else None):
             self._mark("lanes")
-            with self.text.block(f"for w in T.serial({self.geometry.width}):"):
+            with self.text.block(f"for w in T.serial({width}):"):
                 self.text.line(f"{names.partials(state.name)}[{'b' if blocks > 1 else '0'}, w] = {identity}")
 
     def _update(self, step: RowUpdate) -> None:
         """The row contributes once, through lane 0's first partial."""
         state = self.reducers[step.reducer]
         with self._each_row():
-            partial = f"{names.partials(state.name)}[{self.geometry.accumulator('0', '0')}]"
+            place = self.geometry.chain() if state.strict else self.geometry.accumulator("0", "0")
+            partial = f"{names.partials(state.name)}[{place}]"
             op = Accumulate(reducer=step.reducer, value=step.value, where=step.where)
             held = Value(text=partial, dtype=state.dtype)
             self.text.line(f"{partial} = {accumulated(self.scope, state, held, op).text}")
@@ -105,6 +108,11 @@ class RowSteps:
         """A tree over the partials, a tree over the lanes, then the seed once."""
         geometry, text = self.geometry, self.text
         held = names.partials(step.reducer)
+        if step.strict:
+            with self._each_row():
+                total = Value(text=f"{held}[{geometry.chain()}]", dtype=step.dtype)
+                self._assign(step.into, self._seeded(step, total).text)
+            return
         with text.block(geometry.block_loop):
             for half in halves(geometry.partials):
                 for partial in range(half):
@@ -118,9 +126,13 @@ class RowSteps:
             with text.block(geometry.across_loop):
                 self._lane_tree(step, held)
                 total = Value(text=f"{held}[{geometry.accumulator('0', '0')}]", dtype=step.dtype)
-                if step.seed is not None:
-                    total = self.scope.combine(step.op, self.scope.render_as(step.seed, step.dtype), total)
-                self._assign(step.into, total.text)
+                self._assign(step.into, self._seeded(step, total).text)
+
+    def _seeded(self, step: Collective, total: Value) -> Value:
+        """The total with the seed, combined once."""
+        if step.seed is None:
+            return total
+        return self.scope.combine(step.op, self.scope.render_as(step.seed, step.dtype), total)
 
     def _lane_tree(self, step: Collective, held: str) -> None:
         """Lanes in halves: L/2 pairs, then L/4, … down to lane 0."""

@@ -7,7 +7,7 @@ to walk the pass's L·V elements in order, which is the same ownership and vecto
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import Scope, Value
@@ -57,7 +57,8 @@ class Traversal:
     ) -> None:
         self.text, self.geometry, self.loop, self.scope = text, geometry, loop, scope
         self.layouts, self.extents, self.reducers, self.rows = layouts, extents, reducers, rows
-        self.accumulates = any(isinstance(op, Accumulate) for op in loop.ops)
+        # A strict fold takes the elements as they come, whatever lane or partial they belong to.
+        self.accumulates = any(isinstance(op, Accumulate) and not reducers[op.reducer].strict for op in loop.ops)
         self.stores = any(isinstance(op, GlobalStore) for op in loop.ops)
         self.by_lane = self.accumulates and geometry.vector > 1
         self.partials = geometry.partials if self.accumulates else 1
@@ -139,7 +140,7 @@ class Traversal:
             if not by_row:
                 self._mark(place)
             with text.block(geometry.across_loop), text.block(guard if by_row else None):
-                if lane_loop is not None:
+                if lane_loop is not None and not self.loop.serial:
                     self._mark(place)
                 with text.block(lane_loop):
                     self._unroll(unroll_scalars)
@@ -174,7 +175,7 @@ class Traversal:
         coordinates = dict(self.scope.coordinates)
         coordinates.update(self._coordinates())
         values = dict(self.scope.names)
-        scope = Scope(names=values, coordinates=coordinates, used=self.scope.used)
+        scope = replace(self.scope, names=values, coordinates=coordinates)
         for op in self.loop.ops:
             self._op(op, scope, values, place, guard, streamed=streamed)
 
@@ -223,7 +224,7 @@ class Traversal:
 
     def _accumulate(self, op: Accumulate, scope: Scope, index: str) -> None:
         state = self.reducers[op.reducer]
-        partial = f"{names.partials(op.reducer)}[{index}]"
+        partial = f"{names.partials(op.reducer)}[{self.geometry.chain() if state.strict else index}]"
         held = Value(text=partial, dtype=state.dtype)
         self.text.line(f"{partial} = {accumulated(scope, state, held, op).text}")
 

@@ -376,7 +376,7 @@ def test_what_this_version_cannot_lower_is_said() -> None:
     document["tensors"]["x"]["dtype"] = "float16"
     document["tensors"]["y"] |= {"axes": ["row", "head", "col"], "aliases": "x"}
     document["body"] = [
-        {"reducer": {"name": "bins", "op": "sum", "shape": ["head"], "order": "strict"}},
+        {"reducer": {"name": "bins", "op": "sum", "shape": ["head"]}},
         {"update": {"reducer": "bins", "over": ["head", "col"], "value": "x", "index": ["index(head)"]}},
         {"finalize": {"reducer": "bins", "into": "total"}},
         {"tile": {"name": "mask", "over": ["col"], "value": "index(col) < shift"}},
@@ -388,7 +388,6 @@ def test_what_this_version_cannot_lower_is_said() -> None:
         "/tensors/x/dtype",
         "/tensors/y/aliases",
         "/body/0/reducer/shape",
-        "/body/0/reducer/order",
         "/body/1/update/index",
         "/body/3/tile/value",
         "/body/4/store/value",
