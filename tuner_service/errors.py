@@ -9,7 +9,7 @@
     │   └── DatabaseUnavailable  the file or server cannot be opened, read or written
     ├── NotFound                 no such job, trial, device, …
     ├── Conflict                 what was asked for is not possible in the present state of things
-    ├── IdempotencyMismatch      an Idempotency-Key came again with another body
+    ├── IdempotencyMismatch      an Idempotency-Key came again with another request
     ├── DataDirInUse             another service works on this data directory
     ├── DataDirUnusable          the data directory cannot be made or written
     └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
@@ -63,11 +63,11 @@ class Conflict(ServiceError):  # noqa: N818 - the conflict is the fact, as in an
 
 
 class IdempotencyMismatch(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
-    """An Idempotency-Key came again with another body."""
+    """An Idempotency-Key came again with another request."""
 
-    def __init__(self, key: str, job_id: str) -> None:
-        self.key, self.job_id = key, job_id
-        super().__init__(f"Idempotency-Key {key!r} was used for job {job_id} with another body; use a new key")
+    def __init__(self, key: str, made_id: str) -> None:
+        self.key, self.made_id = key, made_id
+        super().__init__(f"Idempotency-Key {key!r} came with another request, which made {made_id}; use a new key")
 
 
 class DataDirInUse(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

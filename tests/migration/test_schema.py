@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Table, text
@@ -10,9 +11,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import at_head, upgrade
+from tuner_service.db.migrate import at_head, migration_config, upgrade
 from tuner_service.db.models import Base
-from tuner_service.errors import DatabaseUnavailable
+from tuner_service.db.queries.idempotency import made_before, remember
+from tuner_service.errors import DatabaseUnavailable, IdempotencyMismatch
 
 
 def database_at(path: Path) -> Database:
@@ -35,6 +37,25 @@ def test_upgrade_twice_changes_nothing(tmp_path: Path) -> None:
     upgrade(database)
     upgrade(database)
     assert at_head(database)
+    database.close()
+
+
+def test_keys_of_jobs_are_kept_by_the_step_that_lets_them_belong_to_anything(tmp_path: Path) -> None:
+    database = database_at(tmp_path)
+    config = migration_config()
+    with database.write() as session:
+        config.attributes["connection"] = session.connection()
+        command.upgrade(config, "0002")
+        device = "INSERT INTO jobs VALUES ('job_1', 'queued', '{}', 'd', 'cpu', '{}', NULL, 't', NULL, NULL)"
+        session.execute(text(device))
+        session.execute(text("INSERT INTO idempotency_keys VALUES ('k', 'sha', 'job_1', 't')"))
+    upgrade(database)
+    with database.write() as session:
+        assert made_before(session, "k", "sha") == "job_1"
+        with pytest.raises(IdempotencyMismatch, match="job_1"):
+            made_before(session, "k", "another")
+        remember(session, "other", "sha", "acc_1")
+        assert made_before(session, "other", "sha") == "acc_1", "it refers to no job"
     database.close()
 
 

@@ -21,7 +21,7 @@ def cached_response(
 ) -> Response:
     """The body with its ETag, or 304 without it when the client has it. ``etag`` comes without its quotes."""
     headers = {"ETag": f'"{etag}"', "Cache-Control": cache_control}
-    if _has(request.headers.get("if-none-match"), f'"{etag}"'):
+    if request.method in ("GET", "HEAD") and _has(request.headers.get("if-none-match"), f'"{etag}"'):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type=media_type, headers=headers)
 

@@ -103,8 +103,8 @@ IDEMPOTENCY_CONFLICT = ProblemKind(
     slug="idempotency-conflict",
     status=422,
     title="This Idempotency-Key belongs to another request",
-    meaning="The same `Idempotency-Key` was sent before with a different body. Nothing was created.",
-    remedy="Use a new key for a new request; send a key again only with the body it was first sent with.",
+    meaning="The same `Idempotency-Key` was sent before with another request. Nothing was created.",
+    remedy="Use a new key for a new request; send a key again only with the request it was first sent with.",
 )
 CONFLICT = ProblemKind(
     slug="conflict",

@@ -55,3 +55,7 @@ BaselineOption: TypeAlias = Annotated[
 LabelOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the job. Repeatable.")
 ]
+IdempotencyKeyOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--idempotency-key", metavar="KEY", help="The same key with the same request makes nothing new."),
+]

@@ -107,8 +107,7 @@ class Client:
 
     def submit(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> Document:
         """Start a tuning job; the answer is the job."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key is not None else {}
-        return self._document("POST", "/v1/jobs", json=request, headers=headers)
+        return self._document("POST", "/v1/jobs", json=request, headers=_once(idempotency_key))
 
     def jobs(self, *, limit: int | None = None, **filters: str) -> list[Document]:
         """Jobs, newest first; filters: state, kernel, device, label."""
@@ -230,10 +229,13 @@ class Client:
         """One catalog, complete."""
         return self._document("GET", f"/v1/catalogs/{_segment(digest)}")
 
-    def accept(self, digest: str, *, rounds: int = 4, alias: str = "prod") -> Document:
+    def accept(
+        self, digest: str, *, rounds: int = 4, alias: str = "prod", idempotency_key: str | None = None
+    ) -> Document:
         """Start the replay of a candidate catalog; the answer is the acceptance."""
         body = {"rounds": rounds, "alias": alias}
-        return self._document("POST", f"/v1/catalogs/{_segment(digest)}/acceptances", json=body)
+        path = f"/v1/catalogs/{_segment(digest)}/acceptances"
+        return self._document("POST", path, json=body, headers=_once(idempotency_key))
 
     def acceptance(self, acceptance_id: str) -> Document:
         """One acceptance: progress, and its verdict once it has one."""
@@ -259,9 +261,9 @@ class Client:
         """Have an alias name an accepted catalog; the answer is the manifest."""
         return self._document("PUT", f"/v1/aliases/{_segment(name)}", json={"digest": digest})
 
-    def rollback(self, name: str) -> Document:
+    def rollback(self, name: str, *, idempotency_key: str | None = None) -> Document:
         """Take an alias one promotion back; the answer is the manifest."""
-        return self._document("POST", f"/v1/aliases/{_segment(name)}/rollback")
+        return self._document("POST", f"/v1/aliases/{_segment(name)}/rollback", headers=_once(idempotency_key))
 
     # Transport
 
@@ -294,6 +296,10 @@ class Client:
         if not isinstance(document, dict):
             raise ServiceUnreachable(f"{self.url} did not answer {path} with JSON; is it a tuner?")
         return document
+
+
+def _once(idempotency_key: str | None) -> dict[str, str]:
+    return {"Idempotency-Key": idempotency_key} if idempotency_key is not None else {}
 
 
 def _segment(identifier: str) -> str:

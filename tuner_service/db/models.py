@@ -181,13 +181,14 @@ class JobEvent(Base):
 
 
 class IdempotencyKey(Base):
-    """Which job an Idempotency-Key created."""
+    """What a request with an Idempotency-Key made: a job, an acceptance, a state of an alias."""
 
     __tablename__ = "idempotency_keys"
 
     key: Mapped[str] = mapped_column(String(256), primary_key=True)
     body_sha256: Mapped[str] = mapped_column(String(64))
-    job_id: Mapped[str] = mapped_column(ID, ForeignKey("jobs.id"))
+    """Of the request: of a job's body, else of method, path and body."""
+    made_id: Mapped[str] = mapped_column(ID)
     created_at: Mapped[str] = mapped_column(STAMP)
 
 

@@ -15,7 +15,7 @@ from search.replay.records import replay_document
 from search.selection.replay import DEFAULT_ROUNDS, Arm, Replay, ReplayCase, arms_of, check_rounds
 from tuner_service.db.clock import new_id, now
 from tuner_service.db.engine import Database
-from tuner_service.db.queries import acceptances, catalogs
+from tuner_service.db.queries import acceptances, catalogs, idempotency
 from tuner_service.errors import Conflict
 from tuner_service.jobs.promote import DEFAULT_ALIAS, check_alias, incumbent_of, stand_in_of
 
@@ -51,14 +51,25 @@ def read_accept_request(body: Any) -> AcceptRequest:
     )
 
 
-def accept(database: Database, digest: str, request: AcceptRequest, *, devices: Mapping[str, DeviceSpec]) -> str:
-    """Id of a new, queued acceptance of a candidate catalog.
+def accept(
+    database: Database,
+    digest: str,
+    request: AcceptRequest,
+    *,
+    devices: Mapping[str, DeviceSpec],
+    idempotency_key: str | None = None,
+    request_sha256: str = "",
+) -> str:
+    """Id of a new, queued acceptance of a candidate catalog, or of the one that the same key and request made before.
 
     NotFound for an unknown digest. Conflict for a reference catalog, and when no usable attached device has the
     identity that the catalog is for. On another toolchain than the catalog's it becomes a canary replay, which
-    reports what differs and accepts nothing.
+    reports what differs and accepts nothing. IdempotencyMismatch for a key that came with another request.
     """
     with database.write() as session:
+        known = idempotency.made_before(session, idempotency_key, request_sha256)
+        if known is not None:
+            return known
         row = catalogs.catalog_row(session, digest)
         if row["role"] != "candidate":
             raise Conflict(f"{digest} is a {row['role']} catalog; accept the candidate {row['other']}")
@@ -91,6 +102,7 @@ def accept(database: Database, digest: str, request: AcceptRequest, *, devices: 
                 "created_at": now(),
             },
         )
+        idempotency.remember(session, idempotency_key, request_sha256, acceptance_id)
     return acceptance_id
 
 

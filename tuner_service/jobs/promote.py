@@ -11,7 +11,7 @@ from catalogs import FormatError, Manifest, ManifestEntry
 from catalogs.manifest import alias_name
 from search.errors import InvalidInput, Problem
 from tuner_service.db.engine import Database
-from tuner_service.db.queries import acceptances, catalogs
+from tuner_service.db.queries import acceptances, catalogs, idempotency
 from tuner_service.errors import Conflict, NotFound
 
 DEFAULT_ALIAS = "prod"
@@ -94,12 +94,15 @@ def promote(database: Database, alias: str, digest: str) -> None:
         )
 
 
-def rollback(database: Database, alias: str) -> None:
+def rollback(database: Database, alias: str, *, idempotency_key: str | None = None, request_sha256: str = "") -> None:
     """The alias names again what it named before its last promotion; again: one promotion further back.
 
-    NotFound for an unknown alias, Conflict when there is nothing to go back to.
+    The same key and request again change nothing: a caller that had no answer may ask again. NotFound for an unknown
+    alias, Conflict when there is nothing to go back to, IdempotencyMismatch for a key that came with another request.
     """
     with database.write() as session:
+        if idempotency.made_before(session, idempotency_key, request_sha256) is not None:
+            return
         state = catalogs.alias_state(session, alias)
         if state is None:
             raise NotFound("alias", alias)
@@ -116,6 +119,7 @@ def rollback(database: Database, alias: str) -> None:
                 "previous": before["previous"],
             },
         )
+        idempotency.remember(session, idempotency_key, request_sha256, f"alias {alias}"[:40])
 
 
 def _manifest(session: Session, alias: str, entries: list[Mapping[str, Any]]) -> Manifest:

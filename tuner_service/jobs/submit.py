@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tuner_service.db.clock import new_id, now
 from tuner_service.db.engine import Database
-from tuner_service.db.queries import cases, devices, jobs
-from tuner_service.errors import IdempotencyMismatch
+from tuner_service.db.queries import cases, devices, idempotency, jobs
 from tuner_service.jobs.request import ResolvedRequest
 
 
@@ -16,10 +15,9 @@ def submit(database: Database, resolved: ResolvedRequest, *, idempotency_key: st
     created.
     """
     with database.write() as session:
-        if idempotency_key is not None and (known := jobs.find_idempotency_key(session, idempotency_key)):
-            if known["body_sha256"] != body_sha256:
-                raise IdempotencyMismatch(idempotency_key, known["job_id"])
-            return str(known["job_id"])
+        known = idempotency.made_before(session, idempotency_key, body_sha256)
+        if known is not None:
+            return known
         job_id = new_id("job")
         row = {
             "id": job_id,
@@ -57,6 +55,5 @@ def submit(database: Database, resolved: ResolvedRequest, *, idempotency_key: st
         )
         devices.seen_device(session, resolved.device.document())
         jobs.add_job_event(session, job_id, "job", {"state": "queued"})
-        if idempotency_key is not None:
-            jobs.insert_idempotency_key(session, key=idempotency_key, body_sha256=body_sha256, job_id=job_id)
+        idempotency.remember(session, idempotency_key, body_sha256, job_id)
         return job_id

@@ -156,6 +156,38 @@ def test_an_acceptance_from_queued_to_its_evidence(frozen: dict[str, Any], serve
     assert http.post(f"/v1/acceptances/{found['id']}/cancel").status_code == 409
 
 
+def test_a_post_that_is_sent_again_with_its_key_makes_nothing_new(
+    frozen: dict[str, Any], served: Any, http: httpx.Client
+) -> None:
+    digest = frozen["candidate"]["digest"]
+    path, once = f"/v1/catalogs/{digest}/acceptances", {"Idempotency-Key": "replay-1"}
+    made = http.post(path, json={"alias": "twice"}, headers=once)
+    assert made.status_code == 202
+    assert http.post(path, json={"alias": "twice"}, headers=once).json()["id"] == made.json()["id"]
+    assert http.post(path, json={"alias": "twice"}).json()["id"] != made.json()["id"], "without a key it is another"
+    for other, body in ((path, {"alias": "other"}), (f"/v1/catalogs/{'0' * 64}/acceptances", {"alias": "twice"})):
+        refused = http.post(other, json=body, headers=once)
+        assert (refused.status_code, refused.json()["type"]) == (422, "/problems/idempotency-conflict")
+        assert made.json()["id"] in refused.json()["detail"]
+    assert http.post(path, json={}, headers={"Idempotency-Key": "a b"}).json()["errors"][0]["field"] == (
+        "/header/Idempotency-Key"
+    )
+
+    newer = http.post("/v1/catalogs", json={"jobs": [finished_job(served, rows=21)]}).json()["candidate"]["digest"]
+    newest = http.post("/v1/catalogs", json={"jobs": [finished_job(served, rows=22)]}).json()["candidate"]["digest"]
+    for one in (digest, newer, newest):
+        accepted(served, one, alias="twice")
+        assert http.put("/v1/aliases/twice", json={"digest": one}).status_code == 200
+    for _ in range(2):
+        back = http.post("/v1/aliases/twice/rollback", headers={"Idempotency-Key": "back-1"})
+        assert back.json()["entries"][0]["digest"] == newer, "an answer that was lost costs no second step"
+    again = http.post("/v1/aliases/twice/rollback", headers={"Idempotency-Key": "back-2"})
+    assert again.json()["entries"][0]["digest"] == digest
+    etag = http.get("/v1/aliases/twice").headers["etag"]
+    promoted = http.put("/v1/aliases/twice", json={"digest": digest}, headers={"If-None-Match": etag})
+    assert promoted.json()["entries"][0]["digest"] == digest, "only a GET is answered with 304"
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -13,6 +13,7 @@ from tuner_service.api.body import parse_object, read_body
 from tuner_service.api.caching import ETAG_HEADERS, IMMUTABLE, NOT_MODIFIED, cached_response
 from tuner_service.api.context import ContextOf
 from tuner_service.api.documented import json_body, problems
+from tuner_service.api.idempotency import OnceOf
 from tuner_service.api.pages import DEFAULT_PAGE_ITEMS, Cursor, Limit, page_response
 from tuner_service.api.problems import ProblemError
 from tuner_service.db.queries import acceptances as acceptance_queries
@@ -39,21 +40,37 @@ _EXAMPLES = {
     responses={
         202: {
             "model": schemas_catalogs.AcceptanceDocument,
-            "description": "The acceptance was created.",
+            "description": "The acceptance was created, or had been created by the same request.",
             "headers": {"Location": {"description": "The acceptance.", "schema": {"type": "string"}}},
         },
-        **problems(kinds.BODY_TOO_LARGE, kinds.NOT_FOUND, kinds.CONFLICT, kinds.NOT_READY, kinds.STORAGE_UNAVAILABLE),
+        **problems(
+            kinds.BODY_TOO_LARGE,
+            kinds.NOT_FOUND,
+            kinds.CONFLICT,
+            kinds.IDEMPOTENCY_CONFLICT,
+            kinds.NOT_READY,
+            kinds.STORAGE_UNAVAILABLE,
+        ),
     },
     openapi_extra=json_body("AcceptRequest", _EXAMPLES),
 )
-def create_acceptance(context: ContextOf, digest: Digest, raw: Annotated[bytes, Depends(read_body)]) -> JSONResponse:
+def create_acceptance(
+    context: ContextOf, digest: Digest, raw: Annotated[bytes, Depends(read_body)], once: OnceOf
+) -> JSONResponse:
     """Every round builds each entry, its reference, its default and the incumbent's entry anew in new processes, checks
     them against the oracle, and times them and torch alone, in balanced orders, on the device that the catalog is for.
     Accepted only when no case is worse than reference, default or incumbent by more than its own noise.
 
     With another toolchain than the catalog's it is a canary replay: it reports what differs, and accepts nothing."""
     request = read_accept_request(parse_object(raw) if raw.strip() else {})
-    acceptance_id = accept(context.database, digest, request, devices=context.probed_devices())
+    acceptance_id = accept(
+        context.database,
+        digest,
+        request,
+        devices=context.probed_devices(),
+        idempotency_key=once.key,
+        request_sha256=once.request_sha256,
+    )
     context.runtime.wake(acceptance_id)
     with context.database.read() as session:
         document = get_acceptance(session, acceptance_id)

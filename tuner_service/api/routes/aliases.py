@@ -14,6 +14,7 @@ from tuner_service.api.body import parse_object, read_body
 from tuner_service.api.caching import ASK_AGAIN, ETAG_HEADERS, NOT_MODIFIED, cached_response
 from tuner_service.api.context import Context, ContextOf
 from tuner_service.api.documented import json_body, problems
+from tuner_service.api.idempotency import OnceOf
 from tuner_service.api.pages import whole
 from tuner_service.db.queries import catalogs as catalog_queries
 from tuner_service.jobs.promote import check_alias, manifest_of, promote, rollback
@@ -78,13 +79,16 @@ def put_alias(
     "/{name}/rollback",
     summary="Go one promotion back",
     response_model=None,
-    responses={**_MANIFEST, **problems(kinds.NOT_FOUND, kinds.CONFLICT, kinds.STORAGE_UNAVAILABLE)},
+    responses={
+        **_MANIFEST,
+        **problems(kinds.NOT_FOUND, kinds.CONFLICT, kinds.IDEMPOTENCY_CONFLICT, kinds.STORAGE_UNAVAILABLE),
+    },
 )
-def roll_back_alias(request: Request, context: ContextOf, name: AliasName) -> Response:
+def roll_back_alias(request: Request, context: ContextOf, name: AliasName, once: OnceOf) -> Response:
     """The alias names again what it named before its last promotion. Again: one promotion further back; 409 when
-    there is none."""
+    there is none. With an `Idempotency-Key` a request that is sent again goes back only once."""
     alias = check_alias(name, pointer="/path/name")
-    rollback(context.database, alias)
+    rollback(context.database, alias, idempotency_key=once.key, request_sha256=once.request_sha256)
     return _manifest(request, context, alias)
 
 

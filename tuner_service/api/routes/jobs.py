@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.sse import EventSourceResponse
 
-from search.errors import InvalidInput, Problem
+from search.errors import InvalidInput
 from tuner_service.api import kinds, schemas
 from tuner_service.api.body import parse_object, read_body
 from tuner_service.api.context import Context, ContextOf
 from tuner_service.api.documented import REQUEST_EXAMPLES, json_body, problems
+from tuner_service.api.idempotency import OnceOf
 from tuner_service.api.pages import DEFAULT_PAGE_ITEMS, Cursor, Limit, page_response
 from tuner_service.api.problems import ProblemError
 from tuner_service.api.requests import resolve
@@ -25,7 +24,6 @@ from tuner_service.jobs.submit import submit
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobId = Annotated[str, Path(description="Id of a job.", examples=["job_00000000000000000000000000"])]
-_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @router.post(
@@ -52,30 +50,19 @@ def create_job(
     request: Request,
     context: ContextOf,
     raw: Annotated[bytes, Depends(read_body)],
-    idempotency_key: Annotated[
-        str | None,
-        Header(description="Up to 255 printable characters. The same key and body again: the same job."),
-    ] = None,
+    once: OnceOf,
 ) -> JSONResponse:
     """Enumerates every candidate of each case, rejects those that break the budget or the rules, compiles and measures
     the rest on the device, and chooses winners. Answers at once; follow `Location`, or its `/events`.
 
     Every value that is left out takes its default, and the answer's `request` says which. A bad request names every
     wrong field with what is allowed, and creates nothing."""
-    if idempotency_key is not None and not _IDEMPOTENCY_KEY.fullmatch(idempotency_key):
-        problem = Problem(
-            field="/header/Idempotency-Key",
-            value=idempotency_key,
-            message="this is not a usable key",
-            allowed="1 to 255 printable ASCII characters without spaces",
-        )
-        raise InvalidInput([problem])
     resolved = resolve(context, parse_object(raw))
     job_id = submit(
         context.database,
         resolved,
-        idempotency_key=idempotency_key,
-        body_sha256=hashlib.sha256(raw).hexdigest(),
+        idempotency_key=once.key,
+        body_sha256=once.request_sha256,
     )
     context.runtime.wake(job_id)
     return JSONResponse(_document(context, job_id), status_code=202, headers={"Location": f"/v1/jobs/{job_id}"})

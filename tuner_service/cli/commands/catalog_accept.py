@@ -12,7 +12,7 @@ import typer
 from catalogs import canonical_json
 from tuner_service.cli.connect import connected
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
-from tuner_service.cli.options import DataDirOption, JsonOption, UrlOption
+from tuner_service.cli.options import DataDirOption, IdempotencyKeyOption, JsonOption, UrlOption
 from tuner_service.cli.output import print_json, print_line, print_table, say
 from tuner_service.cli.words import NOTHING, case_words, percent_words, times_words
 from tuner_service.client import Client, ClientError, Document
@@ -25,6 +25,7 @@ def accept(
     rounds: Annotated[int, typer.Option(help="A multiple of four.")] = 4,
     alias: Annotated[str, typer.Option(help="What this alias names now takes part as the incumbent.")] = "prod",
     evidence: Annotated[Path | None, typer.Option(help="Write the evidence bundle there.")] = None,
+    idempotency_key: IdempotencyKeyOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it, or print its id and leave.")] = True,
     url: UrlOption = None,
     data_dir: DataDirOption = None,
@@ -33,7 +34,7 @@ def accept(
     """Replay a candidate catalog against reference, default, incumbent and torch. Exit status 1 unless accepted."""
     refusal = "--no-wait leaves the replay to a service that stays; start one with `tuner serve`"
     with connected(url=url, data_dir=data_dir, private=wait, without=refusal) as client:
-        acceptance = client.accept(digest, rounds=rounds, alias=alias)
+        acceptance = client.accept(digest, rounds=rounds, alias=alias, idempotency_key=idempotency_key)
         if not wait:
             if as_json:
                 print_json(acceptance)

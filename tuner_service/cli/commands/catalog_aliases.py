@@ -11,7 +11,7 @@ import catalogs
 from catalogs import CatalogError
 from tuner_service.cli.connect import connected
 from tuner_service.cli.errors import CommandError, ExitStatus
-from tuner_service.cli.options import DataDirOption, JsonOption, UrlOption
+from tuner_service.cli.options import DataDirOption, IdempotencyKeyOption, JsonOption, UrlOption
 from tuner_service.cli.output import print_json, print_line
 from tuner_service.client import Document
 
@@ -33,13 +33,14 @@ def promote(
 
 def rollback(
     alias: AliasArgument = "prod",
+    idempotency_key: IdempotencyKeyOption = None,
     url: UrlOption = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take an alias one promotion back."""
     with connected(url=url, data_dir=data_dir) as client:
-        manifest = client.rollback(alias)
+        manifest = client.rollback(alias, idempotency_key=idempotency_key)
     _show(manifest, as_json=as_json)
 
 

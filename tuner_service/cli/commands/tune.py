@@ -16,6 +16,7 @@ from tuner_service.cli.options import (
     DeviceOption,
     DimsOption,
     DtypeOption,
+    IdempotencyKeyOption,
     JsonOption,
     KernelArgument,
     LabelOption,
@@ -44,9 +45,7 @@ def tune(
     device: DeviceOption = "cpu",
     baseline: BaselineOption = None,
     label: LabelOption = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="The same key with the same request gives the same job.")
-    ] = None,
+    idempotency_key: IdempotencyKeyOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job, or print its id and leave.")] = True,
     url: UrlOption = None,
     data_dir: DataDirOption = None,

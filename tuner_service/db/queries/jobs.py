@@ -1,4 +1,4 @@
-"""Jobs: rows in and out, the JSON of a job, its feed of events, idempotency keys."""
+"""Jobs: rows in and out, the JSON of a job, its feed of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from search.errors import InvalidInput, Problem
 from tuner_service.db.case_json import case_document
 from tuner_service.db.clock import now
-from tuner_service.db.models import Case, IdempotencyKey, Job, JobEvent, JobLabel
+from tuner_service.db.models import Case, Job, JobEvent, JobLabel
 from tuner_service.db.pages import choice, decode_cursor, encode_cursor
 from tuner_service.db.queries.cases import case_events
 from tuner_service.db.queries.trials import best_trial_ids, count_by_outcome, default_trial_ids, get_trials
@@ -120,18 +120,6 @@ def list_job_events(session: Session, job_id: str, *, after: int = 0, limit: int
         {"sequence": row.sequence, "kind": row.kind, "data": row.document, "created_at": row.created_at}
         for row in session.scalars(query)
     ]
-
-
-def find_idempotency_key(session: Session, key: str) -> Mapping[str, Any] | None:
-    """What a key created: ``{"body_sha256", "job_id"}``."""
-    row = session.get(IdempotencyKey, key)
-    return None if row is None else {"body_sha256": row.body_sha256, "job_id": row.job_id}
-
-
-def insert_idempotency_key(session: Session, *, key: str, body_sha256: str, job_id: str) -> None:
-    """Remembers which job a key created."""
-    row = {"key": key, "body_sha256": body_sha256, "job_id": job_id, "created_at": now()}
-    session.execute(insert(IdempotencyKey), [row])
 
 
 def _documents(session: Session, jobs: Sequence[Job]) -> list[dict[str, Any]]:
