@@ -84,9 +84,8 @@ def thaw(entry: Entry, *, program: Mapping[str, Any] | None, table: KernelTable 
         raise OtherDevice(subject=f"{entry.kernel}, trial {entry.trial_id}", frozen=entry.key.device, found=here)
     document = {"params": dict(entry.params), "dims": dict(entry.key.dims), "dtypes": dict(entry.key.dtypes)}
     found = _program(entry, program, table)
-    case = resolve_case(
-        {**document, **({"kernel": entry.kernel} if found is None else {"program": found})}, limits=_ACCEPTED
-    )
+    what = {"kernel": entry.kernel} if found is None else {"program": found}
+    case = resolve_case({**document, **what}, limits=_ACCEPTED, admitted=True)
     digest = program_digest(case.program, case.params)
     if digest != entry.key.program_digest:
         raise ProgramChanged(
@@ -126,7 +125,7 @@ def _program(entry: Entry, program: Mapping[str, Any] | None, table: KernelTable
     """The entry's program document; None for a built-in kernel."""
     if program is not None:
         return program
-    if entry.kernel in kernels():
+    if _built_in(entry):
         return None
     for row in table.kernels if table is not None else ():
         if row.program_digest == entry.key.program_digest and row.program is not None:
@@ -134,8 +133,18 @@ def _program(entry: Entry, program: Mapping[str, Any] | None, table: KernelTable
     kept = entry.extra.get("program")
     if isinstance(kept, Mapping):
         return kept
+    if entry.kernel in kernels():
+        return None
     message = "not a built-in kernel, and its program is not at hand: give catalog=, or program="
     raise InvalidInput([Problem(field="/kernel", value=entry.kernel, message=message, allowed=list(kernels()))])
+
+
+def _built_in(entry: Entry) -> bool:
+    """Whether the entry is of the built-in kernel of its name: a program that was sent may have had that name first."""
+    kernel = kernels().get(entry.kernel)
+    if kernel is None or kernel.params.keys() != entry.params.keys():
+        return False
+    return program_digest(kernel.program, entry.params) == entry.key.program_digest
 
 
 def _unreadable(field: str, value: Any, error: Exception) -> InvalidInput:

@@ -19,7 +19,7 @@ from search.measuring.child_entry import Channel, enter
 from search.measuring.loading import Libraries, LoadProblem, python_call
 from search.measuring.progress import CHECKING, FINALS, IDLE, LOADING, TIMING
 from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
-from search.measuring.serving import UNLIMITED, serve
+from search.measuring.serving import serve
 from search.measuring.timers import (
     KernelFault,
     NativeCall,
@@ -50,7 +50,7 @@ class KernelChild:
         self._paired = None
         self._libraries.close()
         self._bench = None  # the old buffers go before the new ones come
-        self._bench = Bench(resolve_case(document, limits=UNLIMITED), Path(work_dir))
+        self._bench = Bench(resolve_case(document, admitted=True), Path(work_dir))
         return {"event": "ready"}
 
     def measure(

@@ -7,12 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from search.measuring.child_entry import Channel
-from search.program.limits import Limits
-
-UNLIMITED = Limits(
-    **{name: 2**62 for name in Limits.__dataclass_fields__ if not name.startswith(("expression", "loop"))}
-)
-"""The service has already applied its own limits to a case; depth stays bounded."""
 
 
 def serve(channel: Channel, handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:

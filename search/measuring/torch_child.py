@@ -18,7 +18,7 @@ from typing import Any
 from search.measuring.bench import Bench
 from search.measuring.child_entry import Channel, enter
 from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
-from search.measuring.serving import UNLIMITED, serve
+from search.measuring.serving import serve
 from search.measuring.timers import (
     calls_per_batch,
     host_seconds,
@@ -64,7 +64,7 @@ class TorchChild:
     def case(self, document: Mapping[str, Any], work_dir: str) -> dict[str, Any]:
         """Put a case on the bench, in place of the one that was there."""
         self._bench = self._baseline = None
-        self._bench = Bench(resolve_case(document, limits=UNLIMITED), Path(work_dir))
+        self._bench = Bench(resolve_case(document, admitted=True), Path(work_dir))
         return {"event": "ready"}
 
     def baseline(self, name: str, protocol: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,3 +26,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+ADMITTED_LIMITS = Limits(
+    **{name: 2**62 for name in Limits.__dataclass_fields__ if not name.startswith(("expression", "loop"))}
+)
+"""For what was admitted before, under the limits of its time. Depth stays bounded: no service allows more of it."""

@@ -14,7 +14,7 @@ from search.program.document import parse_program
 from search.program.dtypes import tensor_dtypes
 from search.program.ir import Program
 from search.program.library import kernels
-from search.program.limits import DEFAULT_LIMITS, Limits
+from search.program.limits import ADMITTED_LIMITS, DEFAULT_LIMITS, Limits
 from search.program.report import Report, child, shown_text
 from search.program.support import SUPPORTED_DTYPES, unsupported
 from search.program.verify import verify, verify_case
@@ -22,26 +22,28 @@ from search.program.verify import verify, verify_case
 CASE_KEYS = ("kernel", "program", "params", "dims", "dtypes")
 
 
-def resolve_case(document: Any, *, pointer: str = "", limits: Limits = DEFAULT_LIMITS) -> Case:
+def resolve_case(document: Any, *, pointer: str = "", limits: Limits | None = None, admitted: bool = False) -> Case:
     """The complete case that ``{"kernel" or "program", "params", "dims", "dtypes"}`` names.
 
-    Missing params and dtypes take their defaults. InvalidInput with every problem found; its pointers start with
-    ``pointer``. A resolved case's own ``document()`` resolves to the same case.
+    Missing params and dtypes take their defaults. ``admitted``: the case was resolved before, so its program may have a
+    name that has become a built-in kernel's since. ``limits`` left out: the default ones, or ``ADMITTED_LIMITS``.
+    InvalidInput with every problem found; its pointers start with ``pointer``. A resolved case's own ``document()``
+    resolves to the same case.
     """
     try:
-        return _resolved(document, limits)
+        return _resolved(document, limits or (ADMITTED_LIMITS if admitted else DEFAULT_LIMITS), admitted)
     except InvalidInput as error:
         raise error.under(pointer) from None
 
 
-def _resolved(document: Any, limits: Limits) -> Case:
+def _resolved(document: Any, limits: Limits, admitted: bool) -> Case:
     report = Report()
     if not isinstance(document, Mapping):
         report.add("", document, "a case is an object", list(CASE_KEYS))
         report.raise_if_any()
     for key in [key for key in document if key not in CASE_KEYS][:8]:
         report.add(child("", str(key)), document[key], f"unknown key {shown_text(str(key))!r}", list(CASE_KEYS))
-    program = _program(document, limits, report)
+    program = _program(document, limits, admitted, report)
     if program is None:
         report.raise_if_any()
     assert program is not None
@@ -60,7 +62,7 @@ def _resolved(document: Any, limits: Limits) -> Case:
     return case
 
 
-def _program(document: Mapping[str, Any], limits: Limits, report: Report) -> Program | None:
+def _program(document: Mapping[str, Any], limits: Limits, admitted: bool, report: Report) -> Program | None:
     name, given = document.get("kernel"), document.get("program")
     if given is None:
         if isinstance(name, str) and name in kernels():
@@ -82,7 +84,7 @@ def _program(document: Mapping[str, Any], limits: Limits, report: Report) -> Pro
         # the declarations may be the problem, so dims and params cannot be judged by them
         return None
     built_in = kernels().get(program.name)
-    if built_in is not None:
+    if built_in is not None and not admitted:
         defaults = {param.name: param.default for param in program.params}
         if program_digest(program, defaults) != program_digest(built_in.program, built_in.params):
             message = f"{program.name!r} is a built-in kernel and this is another program; choose another name"

@@ -16,7 +16,6 @@ from search.measuring.run import Measurer
 from search.measuring.workbench import utc_now
 from search.planning.plan import plan_candidate
 from search.program.case import Case
-from search.program.limits import Limits
 from search.program.resolve import resolve_case
 from search.replay.records import ArmBuild, ArmTimed, BuildRound, ReplayRecord, ReplayState, ReplayStep, RoundBuilt
 from search.selection.acceptance import METRICS
@@ -26,8 +25,6 @@ from search.space.candidate import Candidate
 TORCH = "torch_eager"
 """The baseline that arm T is."""
 MAXIMUM_BUILDERS = 8
-_TRUSTED = Limits(dim_extent=2**62, tensor_bytes=2**63)
-"""What was admitted when it was tuned stays admitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +54,7 @@ def perform_replay(step: ReplayStep, state: ReplayState, tools: ReplayTools) -> 
 
 def case_of(replayed: ReplayCase) -> Case:
     """The Case of a replayed entry."""
-    return resolve_case(replayed.case, limits=_TRUSTED)
+    return resolve_case(replayed.case, admitted=True)
 
 
 def _build(number: int, state: ReplayState, tools: ReplayTools) -> RoundBuilt:

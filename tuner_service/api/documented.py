@@ -58,6 +58,28 @@ _DEMO_SPACE = {
     "simd_scope": ["main", "all"],
     "nontemporal": [False],
 }
+PROGRAM_EXAMPLE: dict[str, Any] = {
+    "name": "minmax_scale",
+    "params": {"eps": 1e-6},
+    "dims": ["rows", "cols"],
+    "axes": {"row": {"dim": "rows", "kind": "row"}, "col": {"dim": "cols", "kind": "column"}},
+    "tensors": {
+        "x": {"axes": ["row", "col"], "role": "input", "dtype": "float32"},
+        "y": {"axes": ["row", "col"], "role": "output", "like": "x"},
+    },
+    "body": [
+        {"reduce": {"into": "low", "op": "min", "over": ["col"], "value": "x"}},
+        {"reduce": {"into": "high", "op": "max", "over": ["col"], "value": "x"}},
+        {"store": {"tensor": "y", "over": ["col"], "value": "(x - low) / (high - low + eps)"}},
+    ],
+}
+"""No built-in kernel: each row scaled to 0…1."""
+LOOKUP_EXAMPLES: dict[str, dict[str, Any]] = {
+    "a program": {
+        "summary": "The winner of a program that was tuned before",
+        "value": {"program": PROGRAM_EXAMPLE, "dims": {"rows": 64, "cols": 256}, "device": "cpu"},
+    },
+}
 REQUEST_EXAMPLES: dict[str, dict[str, Any]] = {
     "small": {
         "summary": "rms_norm at one small shape: eight candidates, done in seconds",
@@ -84,6 +106,14 @@ REQUEST_EXAMPLES: dict[str, dict[str, Any]] = {
             "private_budget_scalars": 32,
             "baselines": ["torch_eager"],
             "labels": {"team": "kernels"},
+        },
+    },
+    "a program of your own": {
+        "summary": "A program that is no built-in kernel: each row scaled to 0…1",
+        "value": {
+            "cases": [{"program": PROGRAM_EXAMPLE, "dims": {"rows": 64, "cols": 256}, "params": {"eps": 1e-5}}],
+            "device": "cpu",
+            "space": _DEMO_SPACE,
         },
     },
     "whole default space": {

@@ -100,16 +100,23 @@ def _trial_examples(session: Session, context: Context) -> dict[Operation, Examp
 def _settled_examples(session: Session, context: Context) -> dict[Operation, Example]:
     """A lookup of the first case that has a winner, and the job of the first that can be frozen."""
     lookup = Example(missing="No job has found the winner of a built-in kernel yet, so this answers 404.")
+    search = Example(missing="No job has found a winner yet, so this answers 404.")
     freeze = Example(missing="No job that can be frozen has succeeded yet, so these answer 422.")
     for row in _newest_settled(session):
         case = row["case"]
         if lookup.missing and row["winner"] is not None and "program" not in case and case["kernel"] in kernels():
             lookup = Example(values=_question(row, context))
+        if search.missing and row["winner"] is not None:
+            search = Example(bodies=_search_bodies(row))
         if freeze.missing and why_left_out(row) is None:
             freeze = Example(bodies=_freeze_bodies(row["job_id"], case["kernel"]))
-        if not lookup.missing and not freeze.missing:
+        if not lookup.missing and not search.missing and not freeze.missing:
             break
-    return {("get", "/v1/winners"): lookup, ("post", "/v1/catalogs"): freeze}
+    return {
+        ("get", "/v1/winners"): lookup,
+        ("post", "/v1/winners"): search,
+        ("post", "/v1/catalogs"): freeze,
+    }
 
 
 def _catalog_examples(session: Session, context: Context) -> dict[Operation, Example]:
@@ -218,6 +225,13 @@ def _question(row: Mapping[str, Any], context: Context) -> dict[str, str]:
         "device": device["id"] if known else device["identity_digest"],
         "toolchain": device["toolchain_fingerprint"],
     }
+
+
+def _search_bodies(row: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The body that asks for a settled case's exact key."""
+    case, device = row["case"], row["device"]
+    where = {"device": device["identity_digest"], "toolchain": device["toolchain_fingerprint"]}
+    return {"newest": {"summary": f"The newest winner, of {case['kernel']}", "value": {**case, **where}}}
 
 
 def _freeze_bodies(job: str, kernel: str) -> dict[str, dict[str, Any]]:

@@ -53,10 +53,11 @@ def base_document(app: FastAPI, *, version: str) -> dict[str, Any]:
     components = document.setdefault("components", {}).setdefault("schemas", {})
     components.update(definitions["$defs"])
     components.update(_program_schemas())
-    components["CaseRequest"]["properties"]["program"] = {
-        "anyOf": [{"$ref": _SCHEMA_PREFIX.format(model="Program")}, {"type": "null"}],
-        "description": "A program document instead of a kernel name.",
-    }
+    for name in ("CaseRequest", "LookupRequest"):
+        components[name]["properties"]["program"] = {
+            "anyOf": [{"$ref": _SCHEMA_PREFIX.format(model="Program")}, {"type": "null"}],
+            "description": "A program document instead of a kernel name.",
+        }
     for operation in operations(document):
         missing = [str(kind.status) for kind in COMMON if str(kind.status) not in operation["responses"]]
         assert not missing, f"{operation['operationId']} does not document {missing}"

@@ -46,6 +46,18 @@ class JobRequest(BaseModel):
     labels: dict[str, str] = Field({}, description="Free words to find the job by.")
 
 
+class LookupRequest(CaseRequest):
+    """What winner is asked for, and where: a case as in a job, and the device whose winner it is."""
+
+    device: str | None = Field(None, description="Device id, kind or identity digest; left out: the attached one.")
+    toolchain: str | None = Field(
+        None, description="Toolchain fingerprint, or `any` said out loud; left out: the attached device's."
+    )
+    catalog: str | None = Field(
+        None, description="A frozen catalog to look in, by alias or digest; left out: winners of all jobs."
+    )
+
+
 class CaseDocument(Document):
     """A case with every param, dim and dtype resolved."""
 
@@ -309,5 +321,5 @@ class Problem(Document):
     errors: list[FieldError]
 
 
-REFERENCED: tuple[type[BaseModel], ...] = (JobRequest, Problem)
+REFERENCED: tuple[type[BaseModel], ...] = (JobRequest, LookupRequest, Problem)
 """Models that operations refer to by name, without FastAPI knowing."""

@@ -188,8 +188,9 @@ class Client:
     def winner(
         self,
         *,
-        kernel: str,
         dims: Mapping[str, int],
+        kernel: str | None = None,
+        program: Document | None = None,
         dtypes: Mapping[str, str] | None = None,
         params: Mapping[str, float | int] | None = None,
         device: str | None = None,
@@ -198,9 +199,17 @@ class Client:
     ) -> Document:
         """Exact lookup of a winner, in a frozen catalog (alias or digest) if one is named.
 
-        A miss is an :class:`ApiProblem` 404 with ``reason`` and ``misses``.
+        By the name of a built-in kernel or of a program that was sent, or by a program's document. A miss is an
+        :class:`ApiProblem` 404 with ``reason`` and ``misses``.
         """
-        query = {"kernel": kernel, "dims": _pairs(dims)}
+        if program is not None:
+            asked: Document = {"program": program, "dims": dims, "dtypes": dtypes, "params": params}
+            asked |= {"device": device, "toolchain": toolchain, "catalog": catalog}
+            body = {name: value for name, value in asked.items() if value is not None}
+            return self._document("POST", "/v1/winners", json=body)
+        if kernel is None:
+            raise TypeError("winner() takes a kernel's name or a program")
+        query: dict[str, str] = {"kernel": kernel, "dims": _pairs(dims)}
         for name, pairs in (("dtypes", dtypes), ("params", params)):
             if pairs:
                 query[name] = _pairs(pairs)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from search.planning.plan import PlannedCandidate, plan_case
 from search.program.case import Case
-from search.program.limits import DEFAULT_LIMITS
 from search.program.resolve import resolve_case
 from search.space.candidate import TargetKind
 from search.space.resolve import resolve_space
@@ -20,13 +18,11 @@ from tuner_service.jobs.states import job_has_ended
 
 CHUNK_TRIALS = 500
 """Rows per transaction: a large space must not hold the write lock for long."""
-STORED_LIMITS = replace(DEFAULT_LIMITS, dim_extent=2**62, tensor_bytes=2**62)
-"""What was admitted under the limits of its time stays admitted."""
 
 
 def case_of(document: Mapping[str, Any]) -> Case:
-    """The Case of a stored case document."""
-    return resolve_case(document, limits=STORED_LIMITS)
+    """The Case of a stored case document, whatever the limits and the built-in kernels are now."""
+    return resolve_case(document, admitted=True)
 
 
 def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callable[[], bool] = lambda: False) -> bool:

@@ -34,10 +34,14 @@ CHECKS = {
 }
 
 
-def finished_job(served: Any, *, rows: int = 4, kernel: str = "softmax", best: int = 0) -> str:
-    """A job that succeeded: two trials measured, number ``best`` won, and was built and checked again."""
+def finished_job(served: Any, *, rows: int = 4, kernel: str = "softmax", best: int = 0, **case_parts: Any) -> str:
+    """A job that succeeded: two trials measured, number ``best`` won, and was built and checked again.
+
+    With ``program`` the case has that instead of the kernel.
+    """
+    what = {} if "program" in case_parts else {"kernel": kernel}
     request = {
-        "cases": [{"kernel": kernel, "dims": {"rows": rows, "cols": 33}}],
+        "cases": [{**what, "dims": {"rows": rows, "cols": 33}, **case_parts}],
         "device": "cpu",
         "space": {"width": [8, 16], "input": ["reload"], "simd_scope": ["all"], "materialize": ["private"]},
     }

@@ -77,7 +77,7 @@ CATALOG_PATHS = {
 }
 JOB_PATHS = {f"get /v1/jobs/{{job_id}}{rest}" for rest in ("", "/events", "/trials", "/trials/export")}
 TRIAL_PATHS = {f"get /v1/trials/{{trial_id}}{rest}" for rest in ("", "/source")}
-WINNER_PATHS = {"get /v1/winners", "get /v1/artifacts/{sha256}"}
+WINNER_PATHS = {"get /v1/winners", "post /v1/winners", "get /v1/artifacts/{sha256}"}
 CANCEL = {"post /v1/jobs/{job_id}/cancel"}
 CANCEL_REPLAY = {"post /v1/acceptances/{acceptance_id}/cancel"}
 ROLLBACK = {"post /v1/aliases/{name}/rollback"}

@@ -338,8 +338,32 @@ def test_a_miss_is_explained_and_exits_1(as_json: bool, service: Any, capsys: py
 
 
 def test_an_unknown_kernel_is_not_a_miss(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    service.answer("GET /v1/jobs", {"items": [], "next": None, "total": 0})
     assert run(["lookup", "nonsense", "--shape", "4x33", "--url", service.url]) == ExitStatus.BAD_INPUT
-    assert "/v1/kernels/nonsense" in capsys.readouterr().err
+    assert "'nonsense' is no built-in kernel, and no job has tuned" in capsys.readouterr().err
+
+
+def test_a_program_is_looked_up_by_its_name_or_its_file(service: Any, documents: Any, tmp_path: Path) -> None:
+    program = {"name": "mine", "dims": ["cols", "rows"]}
+    entry = {
+        "candidate": documents.candidate(),
+        "median_seconds": 3e-6,
+        "trial_id": "trl_1",
+        "job_id": "job_1",
+        "code": {"source_sha256": "a" * 64, "artifact_sha256": "b" * 64},
+    }
+    job = {"request": {"cases": [{"kernel": "other"}, {"kernel": "mine", "program": program}]}}
+    service.answer("GET /v1/jobs", {"items": [job], "next": None, "total": 1})
+    service.answer("GET /v1/winners", entry)
+    assert run(["lookup", "mine", "--shape", "33x4", "--url", service.url]) == 0
+    assert service.asked[-1][2] == {"kernel": "mine", "dims": "cols:33,rows:4", "device": "cpu"}
+    service.answer("POST /v1/winners", entry)
+    (tmp_path / "mine.json").write_text(json.dumps(program))
+    arguments = ["--program", str(tmp_path / "mine.json"), "--shape", "33x4", "--param", "eps=1e-3"]
+    assert run(["lookup", *arguments, "--url", service.url]) == 0
+    asked = {"program": program, "dims": {"cols": 33, "rows": 4}, "params": {"eps": 1e-3}, "device": "cpu"}
+    assert service.bodies("POST /v1/winners") == [asked]
+    assert run(["lookup", "mine", *arguments, "--url", service.url]) == ExitStatus.BAD_INPUT
 
 
 def test_a_service_that_does_not_get_ready_says_what_it_waits_for(service: Any) -> None:

@@ -55,6 +55,8 @@ def test_a_built_in_name_stays_what_it_is() -> None:
     assert resolve_case({"program": softmax, "dims": DIMS}).from_document
     softmax["body"][1]["tile"]["value"] = "exp(x - peak) * 2"
     assert "/program/name" in refusals({"program": softmax, "dims": DIMS})
+    sent_before_there_was_one = resolve_case({"program": softmax, "dims": DIMS}, admitted=True)
+    assert resolve_case(sent_before_there_was_one.document(), admitted=True) == sent_before_there_was_one
 
 
 @pytest.mark.parametrize(

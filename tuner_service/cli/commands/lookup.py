@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from tuner_service.cli.options import (
     DtypeOption,
     JsonOption,
     ParamOption,
+    ProgramOption,
     ShapeOption,
     UrlOption,
 )
@@ -23,9 +25,14 @@ from tuner_service.cli.request import build_cases, check_words
 from tuner_service.cli.words import candidate_words, seconds_words
 from tuner_service.client import ApiProblem, Client, Document
 
+NOT_FOUND = 404
+
 
 def lookup(
-    kernel: Annotated[str, typer.Argument(help="Name of the kernel.")],
+    kernel: Annotated[
+        str | None, typer.Argument(help="Name of a built-in kernel, or of a program that was tuned.")
+    ] = None,
+    program: ProgramOption = None,
     shape: ShapeOption = None,
     dims: DimsOption = None,
     param: ParamOption = None,
@@ -40,11 +47,11 @@ def lookup(
     as_json: JsonOption = False,
 ) -> None:
     """Look a winner up by its exact key. Never guesses: a miss says which fields differ, and exits 1."""
-    words: dict[str, Any] = {"kernel": kernel, "program": None, "shapes": shape, "dims": dims}
+    words: dict[str, Any] = {"kernel": kernel, "program": program, "shapes": shape, "dims": dims}
     words |= {"params": param, "dtypes": dtype}
     check_words(**words)
     with connected(url=url, data_dir=data_dir) as client:
-        cases = build_cases(**words, kernel_document=client.kernel)
+        cases = build_cases(**words, kernel_document=lambda name: kernel_or_program(client, name))
         if len(cases) != 1:
             raise CommandError("look one shape up at a time")
         try:
@@ -67,13 +74,29 @@ def lookup(
 def look_up(client: Client, case: Document, *, device: str, toolchain: str | None = None) -> Document:
     """The winner's entry for a case of a request. ``toolchain`` None: the attached device's, as it is now."""
     return client.winner(
-        kernel=case["kernel"],
+        kernel=case.get("kernel"),
+        program=case.get("program"),
         dims=case["dims"],
         dtypes=case.get("dtypes"),
         params=case.get("params"),
         device=device,
         toolchain=toolchain,
     )
+
+
+def kernel_or_program(client: Client, name: str) -> Mapping[str, Any]:
+    """The built-in kernel of that name, or the program that the newest job under it brought: both have ``dims``."""
+    try:
+        return client.kernel(name)
+    except ApiProblem as problem:
+        if problem.status != NOT_FOUND:
+            raise
+    for job in client.jobs(kernel=name, limit=1):
+        for case in job["request"]["cases"]:
+            if case["kernel"] == name and "program" in case:
+                program: Mapping[str, Any] = case["program"]
+                return program
+    raise CommandError(f"{name!r} is no built-in kernel, and no job has tuned a program of that name")
 
 
 def miss_words(problem: Document) -> str:

@@ -78,7 +78,7 @@ def _replay(trial: Document, default: Document | None, job: Document, *, anyway:
         return replay(
             trial,
             default,
-            resolve_case(trial["case"]),
+            resolve_case(trial["case"], admitted=True),
             budget_scalars=job["request"].get("private_budget_scalars"),
             builder=builder,
             measurer=measurer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,16 @@ def case_events(session: Session, case_ids: Sequence[str]) -> dict[str, list[dic
     for event in session.scalars(query):
         events.setdefault(event.case_id, []).append(event.document)
     return events
+
+
+def sent_programs(session: Session, kernel: str) -> list[dict[str, Any]]:
+    """The program documents that cases of that name came with, the newest first, equal ones once."""
+    query = select(Case.document).where(Case.kernel == kernel).order_by(Case.id.desc())
+    found: dict[str, dict[str, Any]] = {}
+    for document in session.scalars(query):
+        if "program" in document:
+            found.setdefault(json.dumps(document["program"], sort_keys=True), document["program"])
+    return list(found.values())
 
 
 def _columns(case: Case) -> dict[str, Any]:
