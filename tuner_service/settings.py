@@ -75,6 +75,18 @@ class Settings(BaseSettings):
     max_candidates_per_case: int = Field(20_000, ge=1, le=20_000, description="Most candidates in one case's space.")
     max_dim: int = Field(2**24, ge=1, description="Largest size of one dimension, in elements.")
     max_tensor_bytes: int = Field(2 * 2**30, ge=1, description="Most bytes that all tensors of one case may take.")
+    max_program_statements: int = Field(
+        64, ge=1, le=1024, description="Most statements of one program, those in loops included."
+    )
+    max_program_tensors: int = Field(32, ge=1, le=256, description="Most tensors of one program.")
+    max_loop_depth: int = Field(4, ge=0, le=4, description="How deep a program's loops may nest; 0 allows none.")
+    max_expression_characters: int = Field(
+        4_000, ge=1, le=4_000, description="Longest text of one expression of a program, in characters."
+    )
+    max_expression_depth: int = Field(
+        64, ge=1, le=64, description="Most levels of one expression; a sum of n terms has n."
+    )
+    max_expression_nodes: int = Field(500, ge=1, le=500, description="Most operands and operations of one expression.")
     compile_slots: int = Field(
         default_factory=lambda: max(1, min(8, (os.cpu_count() or 2) // 2)),
         ge=1,

@@ -14,7 +14,7 @@ from pydantic.json_schema import models_json_schema
 from search.program.schema import PROGRAM_SCHEMA
 from tuner_service.api import schemas, schemas_catalogs
 from tuner_service.api.context import Context
-from tuner_service.api.documented import COMMON
+from tuner_service.api.documented import COMMON, PROGRAM_EXAMPLE
 from tuner_service.api.kinds import KINDS
 from tuner_service.api.live_examples import Example, live_examples
 
@@ -79,6 +79,8 @@ def _program_schemas() -> dict[str, Any]:
     program: dict[str, Any] = json.loads(text)
     parts = {f"Program_{name}": schema for name, schema in program.pop("$defs", {}).items()}
     program.pop("$schema", None)
+    program["description"] += " Lengths are the default limits; the settings of a service may be others."
+    program["examples"] = [PROGRAM_EXAMPLE]
     return {"Program": program, **parts}
 
 

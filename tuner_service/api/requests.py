@@ -14,7 +14,17 @@ from tuner_service.settings import Settings
 
 def limits_of(settings: Settings) -> Limits:
     """The limits that the settings name."""
-    program = replace(DEFAULT_LIMITS, dim_extent=settings.max_dim, tensor_bytes=settings.max_tensor_bytes)
+    program = replace(
+        DEFAULT_LIMITS,
+        dim_extent=settings.max_dim,
+        tensor_bytes=settings.max_tensor_bytes,
+        statements=settings.max_program_statements,
+        tensors=settings.max_program_tensors,
+        loop_depth=settings.max_loop_depth,
+        expression_chars=settings.max_expression_characters,
+        expression_depth=settings.max_expression_depth,
+        expression_nodes=settings.max_expression_nodes,
+    )
     return Limits(
         cases=settings.max_cases_per_job, candidates_per_case=settings.max_candidates_per_case, program=program
     )
