@@ -144,9 +144,7 @@ def find_winner(context: ContextOf, raw: Annotated[bytes, Depends(read_body)]) -
         return _answer(context, session, query, body.get("catalog"), pointer="")
 
 
-def _answer(
-    context: Context, session: Session, query: Question, catalog: str | None, *, pointer: str
-) -> JSONResponse:
+def _answer(context: Context, session: Session, query: Question, catalog: str | None, *, pointer: str) -> JSONResponse:
     """The entry, or the problem that explains the miss."""
     if catalog is None:
         answer = context.winners.lookup(session, query)
