@@ -16,7 +16,7 @@ def desugar(program: Program) -> Program:
     """
     taken = {param.name for param in program.params} | set(program.dims) | {axis.name for axis in program.axes}
     taken |= {tensor.name for tensor in program.tensors}
-    taken |= {name for _, statement in statements(program.body) if (name := defined(statement)) is not None}
+    taken |= {name for _, statement in statements(program.body) for name in defined(statement)}
     types = program_dtypes(program)
 
     def expanded(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
@@ -30,7 +30,7 @@ def desugar(program: Program) -> Program:
                     dtype = reduce_dtype(statement.op, value)
                     out.append(Reducer(name=name, op=statement.op, dtype=dtype))
                     out.append(Update(reducer=name, over=statement.over, value=statement.value))
-                    out.append(Finalize(reducer=name, into=statement.into))
+                    out.append(Finalize(reducer=name, into=statement.into, rest=statement.rest))
                 case Loop():
                     out.append(replace(statement, body=expanded(statement.body)))
                 case _:

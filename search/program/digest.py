@@ -28,7 +28,7 @@ def canonical_form(program: Program, params: Mapping[str, float | int]) -> dict[
     """What the digest is taken over."""
     plain = desugar(program)
     # '%' cannot start a name, so a local can never meet a declared one
-    found = [name for _, statement in statements(plain.body) if (name := defined(statement)) is not None]
+    found = [name for _, statement in statements(plain.body) for name in defined(statement)]
     locals_ = {name: f"%{number}" for number, name in enumerate(dict.fromkeys(found))}
     return {
         "params": {
@@ -54,6 +54,9 @@ def _statement(statement: Statement, locals_: Mapping[str, str]) -> dict[str, An
             out["body"] = [_statement(inner, locals_) for inner in statement.body]
         elif field.name in ("name", "into", "reducer"):
             out[field.name] = locals_.get(value, value)
+        elif field.name == "rest":
+            # left out when empty: programs of scalar reductions keep the digest that they always had
+            out |= {"rest": [locals_.get(name, name) for name in value]} if value else {}
         elif field.name == "index":
             out["index"] = [format_expression(renamed(expr, locals_)) for expr in value]
         elif field.name in ("value", "seed", "where"):

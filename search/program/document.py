@@ -33,6 +33,7 @@ from search.program.limits import DEFAULT_LIMITS, Limits
 from search.program.report import Report, child, shown_text
 from search.program.schema import (
     DOCUMENT_KEYS,
+    MOST_RESULTS,
     PROGRAM_SCHEMA,
     STATEMENTS,
     TENSOR_KEYS,
@@ -225,6 +226,9 @@ class _Reader:
         }
         if not complete or any(part is None for part in values.values()):
             return None
+        if "into" in values:
+            into, *rest = values["into"]
+            values |= {"into": into, "rest": tuple(rest)}
         return _CLASSES[kind](**values)
 
     def field(self, kind: FieldKind, value: Any, field: str, depth: int) -> Any:
@@ -233,6 +237,8 @@ class _Reader:
                 return self.text(value, field)
             case "names":
                 return self.texts(value, field, self.limits.axes)
+            case "results":
+                return self.results(value, field)
             case "expression":
                 return self.expression(value, field)
             case "expressions":
@@ -241,6 +247,14 @@ class _Reader:
                 return None if any(expr is None for expr in parsed) else tuple(parsed)
             case "body":
                 return self.body(value, field, depth + 1)
+
+    def results(self, value: Any, field: str) -> tuple[str, ...] | None:
+        if not isinstance(value, list | tuple):
+            return (self.text(value, field),)
+        found = self.texts(value, field, MOST_RESULTS)
+        if not found:
+            self.report.add(field, value, "'into' is a name, or a list of names", f"1 to {MOST_RESULTS} names")
+        return found or None
 
     def expression(self, value: Any, field: str) -> Expr | None:
         if not isinstance(value, str):
@@ -257,6 +271,10 @@ def _dump_tensor(tensor: Tensor) -> dict[str, Any]:
     parts = {"dtype": tensor.dtype, "like": tensor.like, "aliases": tensor.aliases}
     out: dict[str, Any] = {"axes": list(tensor.axes), "role": tensor.role}
     return out | {key: value for key, value in parts.items() if value is not None}
+
+
+def _dump_results(statement: Finalize | Reduce) -> str | list[str]:
+    return list(statement.results) if statement.rest else statement.into
 
 
 def _dump_statement(statement: Statement, scope: Scope) -> dict[str, Any]:
@@ -282,9 +300,9 @@ def _dump_statement(statement: Statement, scope: Scope) -> dict[str, Any]:
             if statement.where is not None:
                 out["where"] = text(statement.where)
         case Finalize():
-            out = {"reducer": statement.reducer, "into": statement.into}
+            out = {"reducer": statement.reducer, "into": _dump_results(statement)}
         case Reduce():
-            out = {"into": statement.into, "op": statement.op}
+            out = {"into": _dump_results(statement), "op": statement.op}
             out |= {"over": list(statement.over), "value": text(statement.value)}
         case Let():
             out = {"name": statement.name, "value": text(statement.value)}

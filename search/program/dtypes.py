@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from search.program.ir import (
+    STRUCTURED_OPS,
     Binary,
     Call,
     Cast,
@@ -30,6 +31,7 @@ from search.program.ir import (
     Tile,
     Unary,
 )
+from search.program.monoids import result_dtypes
 from search.program.report import Report
 from search.program.walk import statements
 
@@ -158,6 +160,8 @@ def expression_dtype(expr: Expr, types: Mapping[str, str]) -> str:
 
 def reduce_dtype(op: ReduceOp, value: str | None) -> str:
     """The accumulator dtype of the ``reduce`` sugar, from its value's dtype."""
+    if op in STRUCTURED_OPS:
+        return "float32"
     return "int32" if value == "int32" or op in BITWISE_OPS else "float32"
 
 
@@ -192,14 +196,19 @@ def program_dtypes(program: Program, dtypes: Mapping[str, str] | None = None) ->
     Give the case's ``dtypes`` to resolve tensors. Meant for verified programs: what cannot be typed is left out.
     """
     types = declared_dtypes(program, dtypes)
+    ops: dict[str, ReduceOp] = {}
     for _, statement in statements(program.body):
         match statement:
             case Reducer():
                 types[statement.name] = statement.dtype
+                ops[statement.name] = statement.op
             case Finalize():
-                types[statement.into] = types.get(statement.reducer, "float32")
+                held = types.get(statement.reducer, "float32")
+                # the wrong number of results is the verifier's complaint
+                types |= zip(statement.results, result_dtypes(ops.get(statement.reducer, "sum"), held), strict=False)
             case Reduce():
-                types[statement.into] = reduce_dtype(statement.op, infer(statement.value, types, _ignore))
+                held = reduce_dtype(statement.op, infer(statement.value, types, _ignore))
+                types |= zip(statement.results, result_dtypes(statement.op, held), strict=False)
             case Let() | Tile():
                 dtype = infer(statement.value, types, _ignore)
                 if dtype is not None:

@@ -14,8 +14,10 @@ DType: TypeAlias = str
 
 DTYPE_BYTES: dict[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "int32": 4}
 
-ReduceOp = Literal["sum", "product", "max", "min", "and", "or", "xor"]
-REDUCE_OPS: tuple[ReduceOp, ...] = ("sum", "product", "max", "min", "and", "or", "xor")
+ReduceOp = Literal["sum", "product", "max", "min", "and", "or", "xor", "online_softmax", "welford", "argmax"]
+STRUCTURED_OPS: tuple[ReduceOp, ...] = ("online_softmax", "welford", "argmax")
+"""Ops whose partials hold several values and which deliver several row scalars; ``monoids.py`` says which."""
+REDUCE_OPS: tuple[ReduceOp, ...] = ("sum", "product", "max", "min", "and", "or", "xor", *STRUCTURED_OPS)
 
 BINARY_OPS = ("+", "-", "*", "/")
 COMPARE_OPS = ("<", "<=", ">", ">=", "==", "!=")
@@ -207,6 +209,13 @@ class Finalize:
 
     reducer: str
     into: str
+    rest: tuple[str, ...] = ()
+    """Names of the further components of a structured op, in their order; () for any other op."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Every row scalar that becomes readable."""
+        return (self.into, *self.rest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,6 +226,13 @@ class Reduce:
     op: ReduceOp
     over: tuple[str, ...]
     value: Expr
+    rest: tuple[str, ...] = ()
+    """As in Finalize."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Every row scalar that becomes readable."""
+        return (self.into, *self.rest)
 
 
 @dataclass(frozen=True, kw_only=True)

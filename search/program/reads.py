@@ -56,8 +56,7 @@ class Reads:
         self.used |= {axis for tensor in program.tensors for axis in tensor.axes}
         self.later: dict[str, str] = {}
         for pointer, statement in statements(program.body):
-            name = defined(statement)
-            if name is not None:
+            for name in defined(statement):
                 self.later.setdefault(name, pointer)
 
     def expression(self, part: Placed) -> str | None:

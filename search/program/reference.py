@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from search.program.case import Case
 from search.program.desugar import desugar
+from search.program.direct import State, combined, direct, empty
 from search.program.dtypes import declared_dtypes, value_dtype
 from search.program.ir import (
+    STRUCTURED_OPS,
     Affine,
     Binary,
     Call,
@@ -94,6 +96,8 @@ def identity(op: ReduceOp, dtype: np.dtype[Any]) -> float | int:
             return -math.inf if floating else int(np.iinfo(np.int32).min)
         case "min":
             return math.inf if floating else int(np.iinfo(np.int32).max)
+        case _:
+            raise ValueError(f"{op} holds several values: see monoids.py")
 
 
 def evaluate(
@@ -156,6 +160,8 @@ class _Chunk:
             for name, value in self.integers.items()
         }
         self.reducers: dict[str, tuple[Reducer, Array]] = {}
+        self.states: dict[str, tuple[ReduceOp, State]] = {}
+        """Of structured reducers."""
 
     def shape(self, axes: tuple[str, ...]) -> tuple[int, ...]:
         """Rows by the extents of ``axes``, 1 elsewhere."""
@@ -175,14 +181,21 @@ class _Chunk:
     def run(self, body: tuple[Statement, ...]) -> None:
         for statement in body:
             match statement:
+                case Reducer() if statement.op in STRUCTURED_OPS:
+                    self.states[statement.name] = statement.op, empty(statement.op, self.shape(()), self.real)
                 case Reducer():
                     if statement.shape:
                         raise ValueError(f"reducer arrays are not supported yet: {statement.name}")
                     held = np.dtype(np.int32) if statement.dtype == "int32" else self.real
                     start = np.full(self.shape(()), identity(statement.op, held), dtype=held)
                     self.reducers[statement.name] = (statement, start)
+                case Update() if statement.reducer in self.states:
+                    self.structured_update(statement)
                 case Update():
                     self.update(statement)
+                case Finalize() if statement.reducer in self.states:
+                    _, state = self.states.pop(statement.reducer)
+                    self.values |= zip(statement.results, state, strict=True)
                 case Finalize():
                     reducer, total = self.reducers.pop(statement.reducer)
                     if reducer.seed is not None:
@@ -218,6 +231,13 @@ class _Chunk:
         else:
             total = combine(total, combine.reduce(value, axis=places, keepdims=True, dtype=total.dtype))
         self.reducers[statement.reducer] = (reducer, total)
+
+    def structured_update(self, statement: Update) -> None:
+        op, state = self.states[statement.reducer]
+        value = np.broadcast_to(self.stored(self.value(statement.value), "float32"), self.shape(statement.over))
+        where = None if statement.where is None else self.value(statement.where)
+        part = direct(op, value, where, tuple(self.position[axis] for axis in statement.over))
+        self.states[statement.reducer] = op, combined(op, state, part)
 
     def store(self, statement: Store) -> None:
         tensor = self.case.program.tensor(statement.tensor)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from search.program.ir import DTYPE_BYTES, REDUCE_OPS
 from search.program.limits import DEFAULT_LIMITS
 
-FieldKind = Literal["name", "names", "expression", "expressions", "body"]
+FieldKind = Literal["name", "names", "results", "expression", "expressions", "body"]
 
 STATEMENTS: dict[str, dict[str, tuple[FieldKind, bool]]] = {
     "reducer": {
@@ -25,9 +25,9 @@ STATEMENTS: dict[str, dict[str, tuple[FieldKind, bool]]] = {
         "index": ("expressions", False),
         "where": ("expression", False),
     },
-    "finalize": {"reducer": ("name", True), "into": ("name", True)},
+    "finalize": {"reducer": ("name", True), "into": ("results", True)},
     "reduce": {
-        "into": ("name", True),
+        "into": ("results", True),
         "op": ("name", True),
         "over": ("names", True),
         "value": ("expression", True),
@@ -43,10 +43,13 @@ STATEMENTS: dict[str, dict[str, tuple[FieldKind, bool]]] = {
 DOCUMENT_KEYS = {"name": True, "params": False, "dims": True, "axes": True, "tensors": True, "body": True}
 TENSOR_KEYS = {"axes": True, "role": True, "dtype": False, "like": False, "aliases": False}
 
+MOST_RESULTS = 3
+"""Values that a reduction delivers at the most (the components of ``welford``)."""
+
 _MEANINGS = {
     "reducer": "Opens a reduction; `seed` is combined exactly once.",
     "update": "Each point of `over` contributes `value` once, where `where` holds.",
-    "finalize": "Combines all contributions; `into` becomes readable, one value per row.",
+    "finalize": "Combines all contributions; `into` becomes readable, one value per row (a list: structured ops).",
     "reduce": "Short for reducer, update and finalize.",
     "let": "One value per row.",
     "tile": "One value per point of `over`, kept for later statements.",
@@ -68,6 +71,9 @@ def _field(key: str, kind: FieldKind) -> dict[str, Any]:
             return {"$ref": "#/$defs/name"}
         case "names":
             return {"type": "array", "items": {"$ref": "#/$defs/name"}, "maxItems": DEFAULT_LIMITS.axes}
+        case "results":
+            several = {"type": "array", "items": {"$ref": "#/$defs/name"}, "minItems": 1, "maxItems": MOST_RESULTS}
+            return {"anyOf": [{"$ref": "#/$defs/name"}, several]}
         case "expression":
             return {"$ref": "#/$defs/expression"}
         case "expressions":

@@ -19,11 +19,14 @@ from search.program.dtypes import (
 )
 from search.program.ir import (
     REDUCE_OPS,
+    STRUCTURED_OPS,
+    DType,
     Finalize,
     Let,
     Loop,
     Program,
     Reduce,
+    ReduceOp,
     Reducer,
     StageBoundary,
     Statement,
@@ -31,6 +34,7 @@ from search.program.ir import (
     Tile,
     Update,
 )
+from search.program.monoids import MONOIDS, result_dtypes
 from search.program.reads import Reads, ReducerState
 from search.program.report import Report, shown_text
 from search.program.support import unsupported
@@ -56,6 +60,8 @@ class _Verifier:
         self.reads = Reads(program, kinds, report)
         self.defined_at: dict[str, str] = {}
         self.written: set[str] = set()
+        self.siblings: dict[str, tuple[str, ...]] = {}
+        """Result of a reduction to all results of it: a structured op delivers more than a program may need."""
 
     def run(self) -> tuple[Problem, ...]:
         if not self.program.body:
@@ -92,8 +98,7 @@ class _Verifier:
                 dtype = reduce_dtype(statement.op, value)
                 if statement.op in REDUCE_OPS:
                     self.contribution(statement.op, dtype, value, here)
-                self.define(statement.into, here + "/into", dtype)
-                self.reads.scalars.add(statement.into)
+                self.results(statement, statement.op, dtype, here)
             case Let():
                 self.define(statement.name, here + "/name", value)
                 self.reads.scalars.add(statement.name)
@@ -160,17 +165,29 @@ class _Verifier:
         elif statement.op in BITWISE_OPS and statement.dtype != "int32":
             message = f"bitwise {statement.op!r} needs an int32 reducer"
             self.report.add(here + "/dtype", statement.dtype, message, ["int32"])
+        elif statement.op in STRUCTURED_OPS and statement.dtype != "float32":
+            message = f"{statement.op!r} works on float32; use cast(value, float32)"
+            self.report.add(here + "/dtype", statement.dtype, message, ["float32"])
         elif not fits(seed, statement.dtype):
             message = f"the reducer holds {statement.dtype}, the seed is {seed}; use cast"
             self.report.add(here + "/seed", seed, message, [statement.dtype])
         if statement.order not in ("any", "strict"):
             self.report.add(here + "/order", statement.order, "unknown order", ["any", "strict"])
+        if statement.op in STRUCTURED_OPS:
+            self.plain(statement, here)
         for position, extent in enumerate(statement.shape):
             self.reads.used.add(extent)
             if extent not in self.reads.columns and extent not in self.program.dims:
                 message = f"{shown_text(extent)!r} is not a column axis or a dim"
                 self.report.add(f"{here}/shape/{position}", extent, message, [*self.reads.columns, *self.program.dims])
         self.reads.reducers.setdefault(statement.name, ReducerState(statement=statement, pointer=here))
+
+    def plain(self, statement: Reducer, here: str) -> None:
+        """A structured op takes no array, no order and no seed: its state is no value that an expression can name."""
+        for field, given in (("shape", list(statement.shape)), ("seed", statement.seed), ("order", statement.order)):
+            if given not in ([], None, "any"):
+                message = f"{statement.op!r} holds several values and takes no {field!r}; leave it out"
+                self.report.add(f"{here}/{field}", field, message, "nothing")
 
     def reducer(self, name: str, field: str) -> ReducerState | None:
         state = self.reads.reducers.get(name)
@@ -208,10 +225,25 @@ class _Verifier:
         if state is not None and state.into is not None:
             message = f"{statement.reducer!r} is finalized already, into {state.into!r}; remove the second finalize"
             self.report.add(here + "/reducer", statement.reducer, message)
-        self.define(statement.into, here + "/into", state.statement.dtype if state else None)
-        self.reads.scalars.add(statement.into)
+        self.results(statement, state.statement.op if state else None, state.statement.dtype if state else None, here)
         if state is not None:
             state.into = state.into or statement.into
+
+    def results(self, statement: Finalize | Reduce, op: ReduceOp | None, dtype: DType | None, here: str) -> None:
+        """Define what a reduction delivers: one name, or the components of a structured op in their order."""
+        names, monoid = statement.results, MONOIDS.get(op) if op else None
+        dtypes = result_dtypes(op, dtype) if op and dtype else ()
+        if op in REDUCE_OPS and len(names) != len(dtypes):
+            delivered = [component.name for component in monoid.components] if monoid else "one name"
+            message = f"{op!r} delivers {len(dtypes)} value{'s' * (monoid is not None)}, not {len(names)}"
+            if monoid is not None:
+                message += f": 'into' lists names for its {', '.join(delivered)}, in this order"
+            self.report.add(here + "/into", list(names) if statement.rest else statement.into, message, delivered)
+        for position, name in enumerate(names):
+            field = f"{here}/into/{position}" if statement.rest else here + "/into"
+            self.define(name, field, dtypes[position] if position < len(dtypes) else None)
+            self.reads.scalars.add(name)
+            self.siblings[name] = names
 
     def store(self, statement: Store, here: str, value: str | None) -> None:
         name = statement.tensor
@@ -259,7 +291,8 @@ class _Verifier:
             elif not state.updated:
                 self.report.add(state.pointer, name, f"reducer {name!r} is never updated")
         for name, field in self.defined_at.items():
-            if name not in self.reads.used and name not in self.reads.reducers:
+            together = self.siblings.get(name, (name,))
+            if self.reads.used.isdisjoint(together) and name not in self.reads.reducers:
                 self.report.add(field, name, f"{shown_text(name)!r} is computed and never used; remove it or use it")
         for tensor in self.program.tensors:
             if tensor.role == "input" and tensor.name not in self.reads.used:

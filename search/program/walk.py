@@ -147,12 +147,12 @@ def loads(expr: Expr) -> tuple[Load, ...]:
     return tuple(node for node in walk(expr) if isinstance(node, Load))
 
 
-def defined(statement: Statement) -> str | None:
-    """The local name that a statement introduces, if it introduces one."""
+def defined(statement: Statement) -> tuple[str, ...]:
+    """The local names that a statement introduces."""
     match statement:
         case Reducer() | Let() | Tile():
-            return statement.name
+            return (statement.name,)
         case Finalize() | Reduce():
-            return statement.into
+            return statement.results
         case _:
-            return None
+            return ()
