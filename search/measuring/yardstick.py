@@ -26,6 +26,8 @@ Values = Mapping[str, Array]
 
 MOST_ORDERS = 16
 FEWEST_ORDERS = 3
+_ROUNDED_OPS = ("sum", "product", "online_softmax", "welford")
+"""Ops whose result depends on the order, by rounding."""
 _ELEMENTS_PER_PASS = 1 << 24
 """Large cases are evaluated in fewer orders: with long rows no order is exact by luck."""
 
@@ -53,12 +55,12 @@ def plain_evaluations(case: Case, inputs: Values, *, seed: int) -> Iterator[Valu
 
 
 def left_fold(program: Program) -> Program:
-    """A desugared program whose sums and products run strictly in index order."""
+    """A desugared program whose sums and products run strictly in index order, those of structured ops too."""
 
     def strict(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         return tuple(
             replace(statement, order="strict")
-            if isinstance(statement, Reducer) and statement.op in ("sum", "product")
+            if isinstance(statement, Reducer) and statement.op in _ROUNDED_OPS
             else replace(statement, body=strict(statement.body))
             if isinstance(statement, Loop)
             else statement
@@ -69,9 +71,9 @@ def left_fold(program: Program) -> Program:
 
 
 def may_shuffle(program: Program) -> bool:
-    """True when columns are exchangeable: no coordinate is read, no subscript is shifted, no fold is strict."""
+    """True when columns are exchangeable: no coordinate is read or found, no subscript shifted, no fold strict."""
     for pointer, statement in statements(program.body):
-        if isinstance(statement, Reducer) and statement.order == "strict":
+        if isinstance(statement, Reducer) and (statement.order == "strict" or statement.op == "argmax"):
             return False
         for part in placed(statement, pointer):
             if any(isinstance(node, Index) for node in walk(part.expr)):

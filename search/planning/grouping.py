@@ -47,7 +47,7 @@ def group_statements(uses: Sequence[Use]) -> Grouping:
                 continue
             late.add(use.index)
             if isinstance(statement, Finalize):
-                late_names.add(statement.into)
+                late_names.update(statement.results)
             elif isinstance(statement, Let):
                 late_names.add(statement.name)
     return Grouping(loop_of=loop_of, late=frozenset(late))

@@ -49,6 +49,7 @@ from search.program.ir import (
     Tile,
     Update,
 )
+from search.program.monoids import result_dtypes
 from search.space.uses import Use, column_axes, natural_index, row_level, streamable
 
 
@@ -183,7 +184,7 @@ class _Outliner:
                 self._place(step, movable=False)
             case Finalize() as finalize:
                 state = self._reducers[finalize.reducer]
-                self._scalars[finalize.into] = state.dtype
+                self._scalars |= zip(finalize.results, result_dtypes(state.op, state.dtype), strict=True)
                 self._place(
                     Collective(
                         reducer=state.name,
@@ -193,6 +194,7 @@ class _Outliner:
                         seed=state.seed,
                         rounds=0,
                         strict=state.strict,
+                        rest=finalize.rest,
                     ),
                     movable=False,
                 )

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from search.program.case import Case
 from search.program.ir import Affine, DType, Expr, ReduceOp
+from search.program.monoids import result_dtypes
 from search.space.candidate import Candidate
 
 
@@ -111,7 +112,7 @@ class ReducerState:
 
     def scalars(self, partials: int) -> int:
         """Scalars that one lane holds for one row."""
-        return 1 if self.strict else partials
+        return (1 if self.strict else partials) * len(result_dtypes(self.op, self.dtype))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +157,16 @@ class Collective:
     dtype: DType
     seed: Expr | None
     rounds: int
-    """ceil(log2 L); 0 for a strict fold, whose one chain has the result already."""
+    """ceil(log2 L), whatever the number of components: one tree combines them all. 0 for a strict fold, whose one
+    chain has the result already."""
     strict: bool = False
+    rest: tuple[str, ...] = ()
+    """The row scalars of a structured op's further components."""
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Every row scalar that is delivered."""
+        return (self.into, *self.rest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,5 +228,5 @@ class Schedule:
 
     @property
     def partial_scalars(self) -> int:
-        """Reducer partials per lane; reported, not counted against the budget."""
+        """Reducer partials per lane, all components; reported, not counted against the budget."""
         return self.candidate.row_block * sum(state.scalars(self.candidate.partials) for state in self.reducers)

@@ -43,26 +43,36 @@ def empty(op: ReduceOp, shape: tuple[int, ...], real: npt.DTypeLike) -> State:
     )
 
 
-def direct(op: ReduceOp, value: Array, where: Array | None, axes: Sequence[int]) -> State:
+def direct(op: ReduceOp, value: Array, where: Array | None, axes: Sequence[int], *, fold: bool = False) -> State:
     """The state of the parts along ``axes`` (kept, with extent 1) by the op's definition.
 
     ``value`` is broadcast already, ``where`` says which elements contribute (None: all). An element's place is its
-    index in the order of ``axes``, the last one fastest.
+    index in the order of ``axes``, the last one fastest. ``fold`` adds in that order, one after the other.
     """
     held = np.ones(value.shape, dtype=bool) if where is None else np.broadcast_to(where, value.shape)
     places, real = tuple(axes), value.dtype.type
     if op == "welford":
         count = np.sum(held, axis=places, keepdims=True).astype(value.dtype)
         some = np.maximum(count, real(1))
-        mean = np.sum(np.where(held, value, real(0)), axis=places, keepdims=True) / some
+        mean = _sum(np.where(held, value, real(0)), places, fold) / some
         away = np.where(held, value - mean, real(0))
-        return count, mean, np.sum(away * away, axis=places, keepdims=True)
+        return count, mean, _sum(away * away, places, fold)
     peak = np.max(np.where(held, value, real(-np.inf)), axis=places, keepdims=True)
     if op == "online_softmax":
-        return peak, np.sum(np.where(held, np.exp(value - peak), real(0)), axis=places, keepdims=True)
+        return peak, _sum(np.where(held, np.exp(value - peak), real(0)), places, fold)
     best = held & np.where(np.isnan(peak), np.isnan(value), value == peak)
     index = np.min(np.where(best, _index(value.shape, places), INT32_MAX), axis=places, keepdims=True)
     return peak, index.astype(np.int32)
+
+
+def _sum(value: Array, places: tuple[int, ...], fold: bool) -> Array:
+    total = np.sum(value, axis=places, keepdims=True)
+    if not fold or not places:
+        return np.asarray(total)
+    last = range(value.ndim - len(places), value.ndim)
+    kept = [extent for place, extent in enumerate(value.shape) if place not in places]
+    line = np.moveaxis(value, places, last).reshape(*kept, -1)
+    return np.asarray(np.add.accumulate(line, axis=-1)[..., -1].reshape(total.shape))
 
 
 def _index(shape: tuple[int, ...], places: tuple[int, ...]) -> Array:

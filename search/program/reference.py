@@ -160,7 +160,7 @@ class _Chunk:
             for name, value in self.integers.items()
         }
         self.reducers: dict[str, tuple[Reducer, Array]] = {}
-        self.states: dict[str, tuple[ReduceOp, State]] = {}
+        self.states: dict[str, tuple[Reducer, State]] = {}
         """Of structured reducers."""
 
     def shape(self, axes: tuple[str, ...]) -> tuple[int, ...]:
@@ -182,7 +182,7 @@ class _Chunk:
         for statement in body:
             match statement:
                 case Reducer() if statement.op in STRUCTURED_OPS:
-                    self.states[statement.name] = statement.op, empty(statement.op, self.shape(()), self.real)
+                    self.states[statement.name] = statement, empty(statement.op, self.shape(()), self.real)
                 case Reducer():
                     if statement.shape:
                         raise ValueError(f"reducer arrays are not supported yet: {statement.name}")
@@ -233,11 +233,12 @@ class _Chunk:
         self.reducers[statement.reducer] = (reducer, total)
 
     def structured_update(self, statement: Update) -> None:
-        op, state = self.states[statement.reducer]
+        reducer, state = self.states[statement.reducer]
         value = np.broadcast_to(self.stored(self.value(statement.value), "float32"), self.shape(statement.over))
         where = None if statement.where is None else self.value(statement.where)
-        part = direct(op, value, where, tuple(self.position[axis] for axis in statement.over))
-        self.states[statement.reducer] = op, combined(op, state, part)
+        places = tuple(self.position[axis] for axis in statement.over)
+        part = direct(reducer.op, value, where, places, fold=reducer.order == "strict")
+        self.states[statement.reducer] = reducer, combined(reducer.op, state, part)
 
     def store(self, statement: Store) -> None:
         tensor = self.case.program.tensor(statement.tensor)

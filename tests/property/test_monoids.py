@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def whole(op: str, row: list[float]) -> State:
 def part_states(op: str, row: list[float], cuts: list[int], one_by_one: bool) -> list[State]:
     bounds = [0, *cuts, len(row)]
     states = []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         state = empty(op, (1,), np.float64)
         if one_by_one:
             for place in range(start, stop):

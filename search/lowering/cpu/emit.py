@@ -10,6 +10,7 @@ from search.lowering.cpu.expressions import IDENTITIES, Scope, UnsupportedError,
 from search.lowering.cpu.geometry import Geometry, geometry_of
 from search.lowering.cpu.preamble import helper_source
 from search.lowering.cpu.rows import RowSteps
+from search.lowering.cpu.states import partial_arrays
 from search.lowering.cpu.tensors import Layout, layout_of
 from search.lowering.cpu.text import Text
 from search.lowering.cpu.traversal import Traversal
@@ -25,6 +26,7 @@ from search.planning.schedule import (
     Schedule,
     Step,
 )
+from search.program.ir import STRUCTURED_OPS
 
 SYMBOL = "kernel"
 PASS_CONFIG = {"tl.disable_safe_memory_legalize": True, "tirx.disable_vectorize": True}
@@ -128,7 +130,8 @@ class _Module:
             shape = f"({geometry.row_block * geometry.partials}, {geometry.width})"
             if state.strict:
                 shape = f"({geometry.row_block}, {geometry.rows_across})"
-            text.line(f"{names.partials(state.name)} = T.alloc_local({shape}, {_constant(state.dtype)})")
+            for array in partial_arrays(state):
+                text.line(f"{array.text} = T.alloc_local({shape}, {_constant(array.dtype)})")
         for name, dtype in schedule.scalar_dtypes:
             text.line(f"{names.scalar(name)} = T.alloc_local(({geometry.slots},), {_constant(dtype)})")
         for tile in schedule.private_tiles:
@@ -155,7 +158,9 @@ class _Module:
             names=self._names(), coordinates={self.case.program.row_axis.name: self.geometry.row}, used=self.used
         )
         reducers = {state.name: state for state in self.schedule.reducers}
-        missing = [s.name for s in reducers.values() if (s.op, s.dtype) not in IDENTITIES]
+        missing = [
+            s.name for s in reducers.values() if s.op not in STRUCTURED_OPS and (s.op, s.dtype) not in IDENTITIES
+        ]
         if missing:
             raise UnsupportedError(f"reducer dtypes of {', '.join(missing)}")
         steps = RowSteps(
@@ -205,7 +210,8 @@ def _purpose(step: Step) -> str:
         case RowUpdate():
             return f"{names.checked(step.reducer)}: the row itself contributes once"
         case Collective():
-            return f"{names.checked(step.reducer)}: partials and lanes combine into {names.checked(step.into)}"
+            results = ", ".join(names.checked(name) for name in step.results)
+            return f"{names.checked(step.reducer)}: partials and lanes combine into {results}"
         case RowStore():
             return f"one value per row of {names.checked(step.tensor)}"
         case RowLoad() | RowCompute():

@@ -43,6 +43,16 @@ def partials(reducer: str) -> str:
     return f"a_{checked(reducer)}"
 
 
+def component(reducer: str, name: str) -> str:
+    """A structured reducer's accumulators of one component (component names have no underscore)."""
+    return f"c_{checked(name)}_{checked(reducer)}"
+
+
+def temporary(reducer: str, name: str) -> str:
+    """A value on the way to a structured reducer's new state."""
+    return f"t_{checked(name)}_{checked(reducer)}"
+
+
 def value(name: str) -> str:
     """A value of one element, inside one traversal."""
     return f"v_{checked(name)}"

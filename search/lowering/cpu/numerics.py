@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from search.planning.schedule import Collective, DistributedLoop, Schedule, Step
 from search.program.ir import Binary, Call, Expr
+from search.program.monoids import MONOIDS
 from search.program.walk import walk
 
 _FUNCTIONS = {
@@ -35,13 +36,20 @@ def describe_numerics(schedule: Schedule) -> dict[str, str]:
         elif isinstance(step, Collective):
             lanes, partials = schedule.lanes_per_row, schedule.candidate.partials
             out[f"{step.op} reduction"] = f"{lanes} lanes x {partials} partials, then a binary tree"
-        for root in _expressions(step):
+        for root in (*_expressions(step), *_monoid_expressions(step)):
             for node in walk(root):
                 if isinstance(node, Call) and node.function in _FUNCTIONS:
                     out[node.function] = _FUNCTIONS[node.function]
                 if isinstance(node, Binary) and node.op == "/":
                     out["division"] = "as written, correctly rounded"
     return dict(sorted(out.items()))
+
+
+def _monoid_expressions(step: Step) -> Iterator[Expr]:
+    """What a structured reduction computes on the way."""
+    monoid = MONOIDS.get(step.op) if isinstance(step, Collective) else None
+    if monoid is not None:
+        yield from (expr for _, expr in (*monoid.absorb, *monoid.combine))
 
 
 def _expressions(step: Step) -> Iterator[Expr]:

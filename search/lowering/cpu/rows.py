@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from search.lowering.cpu import names
-from search.lowering.cpu.expressions import IDENTITIES, Scope, Value
+from search.lowering.cpu.expressions import Scope, Value
 from search.lowering.cpu.geometry import Geometry, join
+from search.lowering.cpu.states import absorb, merge, partial_arrays
 from search.lowering.cpu.tensors import Layout
 from search.lowering.cpu.text import Text
-from search.lowering.cpu.traversal import accumulated
 from search.planning.schedule import (
     Accumulate,
     Collective,
@@ -83,8 +83,8 @@ class RowSteps:
 
     def _open(self, state: ReducerState) -> None:
         """Every partial := identity, rows of ``width`` at a time."""
-        identity = IDENTITIES[state.op, state.dtype]
-        if identity.startswith("f32"):
+        arrays = partial_arrays(state)
+        if any(array.identity.startswith("f32") for array in arrays):
             self.scope.used.add("f32")
         blocks, width = self.geometry.row_block * self.geometry.partials, self.geometry.width
         if state.strict:
@@ -92,49 +92,47 @@ class RowSteps:
         with self.text.block(f"for b in T.unroll({blocks}, explicit=True):" if blocks > 1 else None):
             self._mark("lanes")
             with self.text.block(f"for w in T.serial({width}):"):
-                self.text.line(f"{names.partials(state.name)}[{'b' if blocks > 1 else '0'}, w] = {identity}")
+                for array in arrays:
+                    self.text.line(f"{array.text}[{'b' if blocks > 1 else '0'}, w] = {array.identity}")
 
     def _update(self, step: RowUpdate) -> None:
         """The row contributes once, through lane 0's first partial."""
         state = self.reducers[step.reducer]
         with self._each_row():
             place = self.geometry.chain() if state.strict else self.geometry.accumulator("0", "0")
-            partial = f"{names.partials(state.name)}[{place}]"
             op = Accumulate(reducer=step.reducer, value=step.value, where=step.where)
-            held = Value(text=partial, dtype=state.dtype)
-            self.text.line(f"{partial} = {accumulated(self.scope, state, held, op).text}")
+            absorb(self.text, self.scope, state, op, place, "0")
 
     def _collective(self, step: Collective) -> None:
         """A tree over the partials, a tree over the lanes, then the seed once."""
-        geometry, text = self.geometry, self.text
-        held = names.partials(step.reducer)
+        geometry, text, state = self.geometry, self.text, self.reducers[step.reducer]
         if step.strict:
             with self._each_row():
-                total = Value(text=f"{held}[{geometry.chain()}]", dtype=step.dtype)
-                self._assign(step.into, self._seeded(step, total).text)
+                self._deliver(step, geometry.chain())
             return
         with text.block(geometry.block_loop):
             for half in halves(geometry.partials):
                 for partial in range(half):
                     self._mark("lanes")
                     with text.block(f"for w in T.serial({geometry.width}):"):
-                        first = f"{held}[{self._block(partial)}, w]"
-                        second = f"{held}[{self._block(partial + half)}, w]"
-                        text.line(f"{first} = {self._combined(step, first, second)}")
+                        merge(
+                            text, self.scope, state, f"{self._block(partial)}, w", f"{self._block(partial + half)}, w"
+                        )
             if geometry.lanes == 1:
                 self._mark(geometry.across_loop)
             with text.block(geometry.across_loop):
-                self._lane_tree(step, held)
-                total = Value(text=f"{held}[{geometry.accumulator('0', '0')}]", dtype=step.dtype)
-                self._assign(step.into, self._seeded(step, total).text)
+                self._lane_tree(state)
+                self._deliver(step, geometry.accumulator("0", "0"))
 
-    def _seeded(self, step: Collective, total: Value) -> Value:
-        """The total with the seed, combined once."""
-        if step.seed is None:
-            return total
-        return self.scope.combine(step.op, self.scope.render_as(step.seed, step.dtype), total)
+    def _deliver(self, step: Collective, index: str) -> None:
+        """What the partial at ``index`` holds becomes row scalars, with the seed combined once."""
+        for into, array in zip(step.results, partial_arrays(self.reducers[step.reducer]), strict=True):
+            total = Value(text=f"{array.text}[{index}]", dtype=array.dtype)
+            if step.seed is not None:
+                total = self.scope.combine(step.op, self.scope.render_as(step.seed, step.dtype), total)
+            self._assign(into, total.text)
 
-    def _lane_tree(self, step: Collective, held: str) -> None:
+    def _lane_tree(self, state: ReducerState) -> None:
         """Lanes in halves: L/2 pairs, then L/4, … down to lane 0."""
         levels = len(halves(self.geometry.lanes))
         if levels == 0:
@@ -143,16 +141,11 @@ class RowSteps:
         with self.text.block(f"for h in T.unroll({levels}, explicit=True):" if levels > 1 else None):
             self._mark("lanes")
             with self.text.block(f"for l in T.serial({half.strip('()')}):"):
-                first = f"{held}[{self.geometry.accumulator('0', 'l')}]"
-                second = f"{held}[{self.geometry.accumulator('0', join('l', half))}]"
-                self.text.line(f"{first} = {self._combined(step, first, second)}")
+                first, second = self.geometry.accumulator("0", "l"), self.geometry.accumulator("0", join("l", half))
+                merge(self.text, self.scope, state, first, second)
 
     def _block(self, partial: int) -> str:
         return self.geometry.accumulator(str(partial), "0").split(", ")[0]
-
-    def _combined(self, step: Collective, first: str, second: str) -> str:
-        left, right = Value(text=first, dtype=step.dtype), Value(text=second, dtype=step.dtype)
-        return self.scope.combine(step.op, left, right).text
 
 
 def halves(count: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import Scope, Value
 from search.lowering.cpu.geometry import Geometry, join, product
+from search.lowering.cpu.states import absorb
 from search.lowering.cpu.tensors import Layout
 from search.lowering.cpu.text import Text
 from search.planning.schedule import (
@@ -220,19 +221,6 @@ class Traversal:
                 with text.block(guard):
                     text.line(f"{names.tensor(op.tensor)}[{index}] = {value.text}")
             case Accumulate():
-                self._accumulate(op, scope, geometry.accumulator(place.partial, place.lane))
-
-    def _accumulate(self, op: Accumulate, scope: Scope, index: str) -> None:
-        state = self.reducers[op.reducer]
-        partial = f"{names.partials(op.reducer)}[{self.geometry.chain() if state.strict else index}]"
-        held = Value(text=partial, dtype=state.dtype)
-        self.text.line(f"{partial} = {accumulated(scope, state, held, op).text}")
-
-
-def accumulated(scope: Scope, state: ReducerState, held: Value, op: Accumulate) -> Value:
-    """``held`` combined with an update's value where its condition holds."""
-    value = scope.combine(state.op, held, scope.render_as(op.value, state.dtype))
-    if op.where is None:
-        return value
-    helper = "select" if state.dtype == "float32" else "select_i32"
-    return scope.call(helper, state.dtype, scope.render(op.where), value, held)
+                state = self.reducers[op.reducer]
+                index = geometry.chain() if state.strict else geometry.accumulator(place.partial, place.lane)
+                absorb(text, scope, state, op, index, "e")
