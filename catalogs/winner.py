@@ -29,6 +29,8 @@ def a_complete_winner(document: Mapping[str, Any], path: str) -> None:
             check.texts(candidate[name], f"{knobs}.{name}")
         else:
             check.a_text(candidate[name], f"{knobs}.{name}")
+    if "algorithm" in candidate:
+        check.a_text(candidate["algorithm"], f"{knobs}.algorithm")
     check.an_object(candidate["mapping"], f"{knobs}.mapping")
     check.all_present(document["plan"], ("private_scalars",), check.under(path, "plan"))
     check.an_integer(document["plan"]["private_scalars"], check.under(path, "plan.private_scalars"), least=0)

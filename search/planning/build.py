@@ -14,6 +14,7 @@ from search.planning.materialize import Staging, crossing_tiles, stage_outputs, 
 from search.planning.outline import Choices, Outline, outline
 from search.planning.ownership import allocated, stripe, tree_rounds
 from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, Step
+from search.program.algorithms import WRITTEN, AlgorithmWord, algorithms, rewritten
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.dtypes import INT, program_dtypes
@@ -31,7 +32,8 @@ def build_schedule(case: Case, candidate: Candidate) -> Schedule | Rejected:
     """The schedule of one row of the case under the candidate; Rejected (stage ``constraints``) when it is illegal.
 
     Reasons: ``local_lanes_not_divisor``, ``nontemporal_width``, ``threads_per_block``, ``fusion_needs_cache``,
-    ``input_not_cacheable``, ``fusion_illegal``, ``tile_crosses_lanes``, ``no_output_staging``.
+    ``input_not_cacheable``, ``fusion_illegal``, ``tile_crosses_lanes``, ``no_output_staging``,
+    ``algorithm_not_applicable``.
     The private budget is not checked here (``budget.py``). The program must be verified; InvalidInput for constructs
     that this version cannot plan.
     """
@@ -52,6 +54,8 @@ class ScheduleBuilder:
         self._storable = {inlined: storable_inputs(case, uses) for inlined, uses in self._uses.items()}
         self._cacheable = cacheable_inputs(case, self._uses[False])
         self._outlines: dict[tuple[tuple[str, ...], str, str, bool], Outline | Rejected] = {}
+        self._variants: dict[AlgorithmWord, ScheduleBuilder] = {}
+        """Builders of the program rewritten to other algorithms."""
 
     @property
     def cacheable(self) -> tuple[str, ...]:
@@ -65,6 +69,24 @@ class ScheduleBuilder:
 
     def build(self, candidate: Candidate) -> Schedule | Rejected:
         """As :func:`build_schedule`."""
+        builder = self._variant(candidate.algorithm)
+        if builder is None:
+            allowed = list(algorithms(self._case.program))
+            detail = {"algorithm": candidate.algorithm, "allowed": allowed}
+            return Rejected(stage="constraints", reason="algorithm_not_applicable", detail=detail)
+        return builder._build(candidate)
+
+    def _variant(self, algorithm: AlgorithmWord) -> ScheduleBuilder | None:
+        if algorithm == WRITTEN:
+            return self
+        if algorithm not in self._variants:
+            program = rewritten(self._case.program, algorithm)
+            if program is None:
+                return None
+            self._variants[algorithm] = ScheduleBuilder(replace(self._case, program=program))
+        return self._variants[algorithm]
+
+    def _build(self, candidate: Candidate) -> Schedule | Rejected:
         rejection = _mapping_rejection(candidate)
         if rejection is not None:
             return rejection

@@ -88,27 +88,32 @@ def walk(expr: Expr) -> Iterator[Expr]:
         pending.extend(reversed(children(node)))
 
 
-def renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
-    """The expression with row scalars and tiles renamed (tensors, axes and subscripts stay)."""
+def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+    """The expression with row scalars and tiles replaced by expressions (tensors, axes and subscripts stay)."""
     match expr:
         case Name():
-            return Name(name=names.get(expr.name, expr.name))
+            return values.get(expr.name, expr)
         case Unary():
-            return replace(expr, operand=renamed(expr.operand, names))
+            return replace(expr, operand=substituted(expr.operand, values))
         case Binary() | Compare() | Logical():
-            return replace(expr, left=renamed(expr.left, names), right=renamed(expr.right, names))
+            return replace(expr, left=substituted(expr.left, values), right=substituted(expr.right, values))
         case Select():
             return Select(
-                condition=renamed(expr.condition, names),
-                then=renamed(expr.then, names),
-                otherwise=renamed(expr.otherwise, names),
+                condition=substituted(expr.condition, values),
+                then=substituted(expr.then, values),
+                otherwise=substituted(expr.otherwise, values),
             )
         case Call():
-            return replace(expr, args=tuple(renamed(arg, names) for arg in expr.args))
+            return replace(expr, args=tuple(substituted(arg, values) for arg in expr.args))
         case Cast():
-            return replace(expr, value=renamed(expr.value, names))
+            return replace(expr, value=substituted(expr.value, values))
         case _:
             return expr
+
+
+def renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """The expression with row scalars and tiles renamed."""
+    return substituted(expr, {old: Name(name=new) for old, new in names.items()})
 
 
 def statements(body: tuple[Statement, ...], pointer: str = "/body") -> Iterator[tuple[str, Statement]]:

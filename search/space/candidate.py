@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+from search.program.algorithms import WRITTEN, AlgorithmWord
+
 InputWord = Literal["reload", "cache"]
 FusionWord = Literal["separate", "fused"]
 MaterializeWord = Literal["private", "output", "recompute"]
@@ -42,7 +44,7 @@ Mapping_: TypeAlias = CpuMapping | CudaMapping
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """Width × input × fusion × materialize × vector × unroll × partials × mapping."""
+    """Width × algorithm × input × fusion × materialize × vector × unroll × partials × mapping."""
 
     width: int
     input: InputWord | tuple[tuple[str, InputWord], ...]
@@ -53,6 +55,7 @@ class Candidate:
     unroll: int
     partials: int
     mapping: Mapping_
+    algorithm: AlgorithmWord = WRITTEN
 
     @property
     def target(self) -> TargetKind:
@@ -76,8 +79,10 @@ class Candidate:
         return dict(self.input).get(tensor, "reload")
 
     def document(self) -> dict[str, Any]:
-        """JSON form, with the mapping's knobs inside ``mapping``."""
+        """JSON form, with the mapping's knobs inside ``mapping``; ``algorithm`` only if it is not as written."""
+        chosen = {} if self.algorithm == WRITTEN else {"algorithm": self.algorithm}
         return {
+            **chosen,
             "width": self.width,
             "vector": self.vector,
             "unroll": self.unroll,

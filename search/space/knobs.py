@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from search.program.algorithms import ALGORITHMS, WRITTEN
 from search.program.case import Case
 from search.space.candidate import TargetKind
 
@@ -65,6 +66,14 @@ KNOBS: tuple[Knob, ...] = (
         domain=_POWERS,
         defaults={"cpu": (8, 16, 32, 64), "cuda": (32, 64, 128, 256, 512, 1024)},
         inert=1,
+    ),
+    Knob(
+        name="algorithm",
+        meaning="written: the program as it stands; online: maximum and sum of exponentials in one pass; "
+        "welford: mean and squared deviations in one pass; where the program has what they replace",
+        domain=ALGORITHMS,
+        defaults={"cpu": (WRITTEN,), "cuda": (WRITTEN,)},
+        inert=WRITTEN,
     ),
     Knob(
         name="input",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.errors import InvalidInput, Problem
+from search.program.algorithms import WRITTEN, AlgorithmWord, algorithms
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.ir import Reducer, Store, Tile
@@ -60,11 +61,18 @@ class _ProgramFacts:
     uses: tuple[Use, ...]
     storable: tuple[str, ...]
     cacheable: tuple[str, ...]
+    algorithms: tuple[AlgorithmWord, ...]
 
     @classmethod
     def of(cls, case: Case) -> _ProgramFacts:
         uses = statement_uses(desugar(case.program))
-        return cls(case=case, uses=uses, storable=storable_inputs(case, uses), cacheable=cacheable_inputs(case, uses))
+        return cls(
+            case=case,
+            uses=uses,
+            storable=storable_inputs(case, uses),
+            cacheable=cacheable_inputs(case, uses),
+            algorithms=algorithms(case.program),
+        )
 
     def inert_knobs(self, lists: Mapping[str, Sequence[Any]]) -> set[str]:
         """Knobs that cannot matter. Conservative: only where no operation of the program could depend on the knob."""
@@ -72,6 +80,8 @@ class _ProgramFacts:
         inert: set[str] = set()
         if not any(isinstance(statement, Tile) for statement in statements):
             inert.add("materialize")
+        if self.algorithms == (WRITTEN,):
+            inert.add("algorithm")
         if not self.cacheable and all(value == "reload" for value in lists["input"]):
             inert |= {"input", "fusion"}
         if not any(isinstance(statement, Reducer) and statement.order != "strict" for statement in statements):
@@ -93,7 +103,7 @@ def _report_unknown(
 
 def _report_list(report: Report, knob: Knob, values: Any, program: _ProgramFacts, field: str) -> bool:
     """Reports what is wrong with one knob's list; True when nothing is."""
-    allowed = list(knob.domain)
+    allowed = list(program.algorithms if knob.name == "algorithm" else knob.domain)
     if not isinstance(values, list | tuple):
         report.add(field, values, "a knob takes a list of values", allowed)
         return False
@@ -116,6 +126,9 @@ def _report_list(report: Report, knob: Knob, values: Any, program: _ProgramFacts
             seen.add(text)
         if len(report.problems) - before >= MAX_PROBLEMS_PER_KNOB:
             break
+    if knob.name == "algorithm" and len(report.problems) == before and not set(values) & set(program.algorithms):
+        message = "no statements of this program match what these algorithms replace"
+        report.add(field, list(values), message, allowed)
     return len(report.problems) == before
 
 
@@ -135,6 +148,9 @@ def _report_map(report: Report, value: Mapping[str, Any], program: _ProgramFacts
 
 def _canonical(knob: Knob, values: Sequence[Any], program: _ProgramFacts) -> tuple[Any, ...]:
     """Values in domain order; ``input`` maps as words where a word says the same, else after the words."""
+    if knob.name == "algorithm":
+        # words that match nothing here are left out, so that one space can serve several cases
+        return tuple(word for word in program.algorithms if word in values)
     if knob.name != "input":
         return tuple(member for member in knob.domain if any(v == member and type(v) is type(member) for v in values))
     cached = {_cached_by(value, program) for value in values}

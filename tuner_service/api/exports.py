@@ -25,6 +25,7 @@ CSV_COLUMNS: dict[str, tuple[str, ...]] = {
     "input": ("candidate", "input"),
     "fusion": ("candidate", "fusion"),
     "materialize": ("candidate", "materialize"),
+    "algorithm": ("candidate", "algorithm"),
     "vector": ("candidate", "vector"),
     "unroll": ("candidate", "unroll"),
     "partials": ("candidate", "partials"),

@@ -81,6 +81,7 @@ class CandidateDocument(Document):
     input: str | dict[str, str] = Field(description="`reload` or `cache`, for all inputs or by tensor.")
     fusion: str
     materialize: str
+    algorithm: str = Field("written", description="The algorithm, where it is not the program as written.")
     mapping: MappingDocument
 
 

@@ -16,6 +16,8 @@ def candidate_words(candidate: Mapping[str, Any]) -> str:
     if candidate.get("fusion") == "fused":
         words.append("fused")
     words.append(str(candidate["materialize"]))
+    if "algorithm" in candidate:
+        words.append(str(candidate["algorithm"]))
     words += [f"{short}{candidate[knob]}" for knob, short in _COUNTS if candidate.get(knob, 1) != 1]
     mapping = candidate.get("mapping") or {}
     if mapping.get("local_lanes", candidate["width"]) != candidate["width"]:

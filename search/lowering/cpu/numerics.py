@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from search.planning.schedule import Collective, DistributedLoop, Schedule, Step
+from search.program.algorithms import AlgorithmWord
 from search.program.ir import Binary, Call, Expr
 from search.program.monoids import MONOIDS
 from search.program.walk import walk
@@ -22,10 +23,18 @@ _FUNCTIONS = {
 }
 
 
+_ALGORITHMS: dict[AlgorithmWord, str] = {
+    "written": "as written",
+    "online": "online softmax: maximum and sum of exponentials in one pass, rescaled where the maximum grows",
+    "welford": "Welford: mean and squared deviations in one pass",
+}
+
+
 def describe_numerics(schedule: Schedule) -> dict[str, str]:
     """Name → what is done, for the functions, divisions and reductions that a schedule really has."""
     strict = any(state.strict for state in schedule.reducers)
     out = {
+        "algorithm": _ALGORITHMS[schedule.candidate.algorithm],
         "accumulation": "float32",
         "contraction": "no fma: a strict fold rounds every operation" if strict else "fma allowed",
         "denormals": "kept unless a function says otherwise",
