@@ -102,7 +102,7 @@ def test_every_case_of_a_job_is_settled(
     assert job["state"] == "succeeded"
     assert [case["kernel"] for case in job["cases"]] == ["softmax", "rms_norm"]
     assert all(case["winner"] for case in job["cases"])
-    assert job["cases"][1]["inert_knobs"] == ["materialize"]
+    assert job["cases"][1]["inert_knobs"] == ["algorithm", "materialize"]
     assert check_sum(job)
 
 

@@ -40,7 +40,7 @@ def test_every_default_is_resolved_and_echoed(resolve: Resolve) -> None:
     assert document["labels"] == {}
     assert document["space"]["width"] == [8, 16, 32, 64]
     assert document["space"]["simd_scope"] == ["none", "main", "all"]
-    assert len(document["space"]) == 11
+    assert len(document["space"]) == 12
 
 
 def test_a_resolved_request_resolves_to_itself(resolve: Resolve, small: dict[str, Any]) -> None:

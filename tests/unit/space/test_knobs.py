@@ -7,6 +7,7 @@ from search.space.knobs import KNOBS, default_lists, target_knobs
 
 CPU = {
     "width": [8, 16, 32, 64],
+    "algorithm": ["written"],
     "input": ["reload", "cache"],
     "fusion": ["separate"],
     "materialize": ["private", "output"],
@@ -20,6 +21,7 @@ CPU = {
 }
 CUDA = {
     "width": [32, 64, 128, 256, 512, 1024],
+    "algorithm": ["written"],
     "input": ["reload", "cache"],
     "fusion": ["separate"],
     "materialize": ["private", "recompute"],
@@ -31,6 +33,7 @@ CUDA = {
 }
 DOMAINS = {
     "width": [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
+    "algorithm": ["written", "online", "welford"],
     "input": ["reload", "cache"],
     "fusion": ["separate", "fused"],
     "materialize": ["private", "output", "recompute"],

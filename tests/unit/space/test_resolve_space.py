@@ -114,13 +114,13 @@ def test_too_many_candidates_are_counted_before_any_is_made(softmax):
 class TestInert:
     def test_no_tile(self, kernel_case):
         space = resolve_space({"materialize": ["output", "recompute"]}, kernel_case("rms_norm"), "cpu")
-        assert space.inert_knobs == ("materialize",)
+        assert space.inert_knobs == ("algorithm", "materialize")
         assert space.lists["materialize"] == ("private",)
 
     def test_nothing_read_twice(self, program_case):
         case = program_case({"store": {"tensor": "y", "over": ["col"], "value": "x * x"}})
         space = resolve_space({"fusion": ["separate", "fused"]}, case, "cpu")
-        assert space.inert_knobs == ("input", "fusion", "materialize", "partials")
+        assert space.inert_knobs == ("algorithm", "input", "fusion", "materialize", "partials")
         assert {c.input for c in space.candidates()} == {"reload"}
         assert {c.fusion for c in space.candidates()} == {"separate"}
 
@@ -134,6 +134,7 @@ class TestInert:
         case = program_case({"store": {"tensor": "s", "over": [], "value": "bias * 2"}})
         space = resolve_space({"vector": [4], "nontemporal": [True]}, case, "cpu")
         assert space.inert_knobs == (
+            "algorithm",
             "input",
             "fusion",
             "materialize",
