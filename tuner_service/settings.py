@@ -75,6 +75,9 @@ class Settings(BaseSettings):
     max_candidates_per_case: int = Field(20_000, ge=1, le=20_000, description="Most candidates in one case's space.")
     max_dim: int = Field(2**24, ge=1, description="Largest size of one dimension, in elements.")
     max_tensor_bytes: int = Field(2 * 2**30, ge=1, description="Most bytes that all tensors of one case may take.")
+    max_case_points: int = Field(
+        2**34, ge=1, description="Most points that all statements of one case visit: rows, columns and loop trips."
+    )
     max_program_statements: int = Field(
         64, ge=1, le=1024, description="Most statements of one program, those in loops included."
     )

@@ -23,6 +23,10 @@ class Limits:
     dim_extent: int = 2**24
     tensor_bytes: int = 2 * 2**30
     """All tensors of a case together."""
+    domain_points: int = 2**31 - 1
+    """Points of one statement per row: kernels count them in int32."""
+    points: int = 2**34
+    """Points of all statements of a case together, over its rows and the trips of its loops."""
 
 
 DEFAULT_LIMITS = Limits()

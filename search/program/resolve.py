@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from search.program.ir import Program
 from search.program.library import kernels
 from search.program.limits import ADMITTED_LIMITS, DEFAULT_LIMITS, Limits
 from search.program.report import Report, child, shown_text
+from search.program.size import check_size
 from search.program.support import SUPPORTED_DTYPES, unsupported
 from search.program.verify import verify, verify_case
 
@@ -53,7 +53,7 @@ def _resolved(document: Any, limits: Limits, admitted: bool) -> Case:
     report.raise_if_any()
     sent = document.get("program") is not None
     case = Case(kernel=program.name, program=program, params=params, dims=dims, dtypes=dtypes, from_document=sent)
-    _check_bytes(case, limits, report)
+    check_size(case, limits, report)
     for problem in verify_case(case):
         # of a built-in kernel the caller chose the dims only
         field = "/program" + problem.field if sent else "/dims"
@@ -155,10 +155,3 @@ def _dtypes(value: Any, program: Program, report: Report) -> dict[str, str]:
             message = f"{tensor.name} has the dtype of {tensor.like}"
             report.add(child("/dtypes", tensor.name), resolved[tensor.name], message, [resolved[tensor.like]])
     return resolved
-
-
-def _check_bytes(case: Case, limits: Limits, report: Report) -> None:
-    sizes = [math.prod(case.shape(tensor)) * case.element_bytes(tensor.name) for tensor in case.program.tensors]
-    if sum(sizes) > limits.tensor_bytes:
-        message = f"the tensors take {sum(sizes)} bytes together, too much for memory; make the dims smaller"
-        report.add("/dims", dict(case.dims), message, f"<= {limits.tensor_bytes} bytes")

@@ -18,6 +18,7 @@ def limits_of(settings: Settings) -> Limits:
         DEFAULT_LIMITS,
         dim_extent=settings.max_dim,
         tensor_bytes=settings.max_tensor_bytes,
+        points=settings.max_case_points,
         statements=settings.max_program_statements,
         tensors=settings.max_program_tensors,
         loop_depth=settings.max_loop_depth,

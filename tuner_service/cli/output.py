@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from rich.table import Table
 
 WIDTH_WITHOUT_TERMINAL = 200
 """Columns of a table that goes to a file or a pipe, where nothing needs to be folded."""
+_HIDDEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Unicode categories of what a terminal does not show as a character of its own."""
 
 
 def stdout() -> Console:
@@ -25,9 +28,23 @@ def stderr() -> Console:
     return Console(file=sys.stderr, width=None if sys.stderr.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False)
 
 
+def visible(text: str) -> str:
+    """The text with every character that a terminal would obey or hide written as its escape.
+
+    What is repeated may be a stranger's text: colours, cursor moves, right-to-left marks, zero-width signs.
+    """
+    return "".join(_escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape", "backslashreplace").decode()
+
+
 def say(message: str) -> None:
     """One message on stderr, as it stands."""
-    stderr().print(escape(message), soft_wrap=True)
+    stderr().print(escape(visible(message)), soft_wrap=True)
 
 
 def print_json(document: Any) -> None:
@@ -38,7 +55,7 @@ def print_json(document: Any) -> None:
 
 def print_line(text: str = "") -> None:
     """One line on stdout, as it stands."""
-    stdout().print(escape(text), soft_wrap=True)
+    stdout().print(escape(visible(text)), soft_wrap=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
@@ -47,5 +64,5 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(escape(visible(cell)) for cell in row))
     stdout().print(table)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search.errors import InvalidInput
 from tuner_service.cli.errors import BadOptionError, CommandError
+from tuner_service.strict_json import parse_list, parse_object
 
 Document = dict[str, Any]
 
@@ -16,14 +17,11 @@ Document = dict[str, Any]
 def read_program(path: Path) -> Document:
     """The program document in a file."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return parse_object(path.read_bytes(), what="the file")
     except OSError as error:
         raise BadOptionError("--program", str(path), f"cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise BadOptionError("--program", str(path), f"is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise BadOptionError("--program", str(path), "is not a JSON object", allowed="a program document")
-    return document
+    except InvalidInput as error:
+        raise BadOptionError("--program", str(path), str(error), allowed="a program document") from None
 
 
 def parse_pairs(option: str, words: Sequence[str] | None) -> dict[str, str]:
@@ -100,10 +98,9 @@ def parse_space(words: Sequence[str] | None) -> dict[str, list[Any]]:
 def _knob_values(word: str, text: str) -> list[Any]:
     if text.startswith("["):
         try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise BadOptionError("--space", word, f"is not JSON: {error}") from None
-        return list(values)
+            return parse_list(text, what="the list")
+        except InvalidInput as error:
+            raise BadOptionError("--space", word, str(error)) from None
     return [_knob_value(part.strip()) for part in text.split(",")] if text else []
 
 

@@ -15,6 +15,7 @@ from search.program.limits import DEFAULT_LIMITS
 from search.program.limits import Limits as ProgramLimits
 from search.program.report import Report, child
 from search.program.resolve import resolve_case
+from search.program.size import program_nodes
 from search.space.candidate import TargetKind
 from search.space.enumerate import MAX_CANDIDATES_PER_CASE, Space
 from search.space.knobs import target_knobs
@@ -35,6 +36,8 @@ class Limits:
     cases: int = 64
     candidates_per_case: int = MAX_CANDIDATES_PER_CASE
     candidates_per_job: int = 200_000
+    planned_nodes: int = 20_000_000
+    """Candidates × nodes of their program, all cases together: planning walks them, for minutes at most."""
     labels: int = 32
     program: ProgramLimits = field(default=DEFAULT_LIMITS)
 
@@ -171,7 +174,7 @@ def _spaces(
     """The space of every case; a problem that several cases share is told once."""
     resolved: list[ResolvedCase] = []
     problems: dict[tuple[str, str], Problem] = {}
-    candidates = 0
+    candidates = nodes = 0
     for position, case in cases.items():
         try:
             space = resolve_space(given, case, target)
@@ -179,6 +182,7 @@ def _spaces(
             problems |= {(p.field, p.message): p for p in error.problems if (p.field, p.message) not in problems}
             continue
         candidates += space.size
+        nodes += space.size * program_nodes(case.program)
         if space.size > limits.candidates_per_case:
             message = f"the space has {space.size} candidates for case {position}; shorten some lists"
             allowed = f"at most {limits.candidates_per_case} candidates per case"
@@ -189,6 +193,9 @@ def _spaces(
     if candidates > limits.candidates_per_job:
         allowed = f"at most {limits.candidates_per_job} candidates per job"
         report.add("/space", candidates, f"the job has {candidates} candidates over all cases", allowed)
+    if nodes > limits.planned_nodes:
+        message = f"planning would walk {nodes} nodes: candidates times the size of their program; shorten some lists"
+        report.add("/space", nodes, message, f"at most {limits.planned_nodes} nodes of programs, over all candidates")
     report.extend(problems.values())
     return resolved
 

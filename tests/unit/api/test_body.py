@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.errors import InvalidInput, Problem
-from tuner_service.api.body import MAX_DEPTH, MAX_INTEGER, MAX_PROBLEMS, parse_object
 from tuner_service.api.problems import printable
+from tuner_service.strict_json import MAX_DEPTH, MAX_INTEGER, MAX_PROBLEMS, parse_object
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 JSON = st.recursive(

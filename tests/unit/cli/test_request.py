@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tuner_service.cli import request
 from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.output import visible
 
 
 def cases(**given: Any) -> list[dict[str, Any]]:
@@ -123,3 +125,37 @@ def test_a_program_file_that_is_none_is_refused(tmp_path: Path, text: str | None
         path.write_text(text)
     with pytest.raises(CommandError, match="--program"):
         cases(program=path, shapes=["2x3"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"params": {"eps": NaN}}', "/params/eps: NaN, infinity"),
+        (b'{"params": {"eps": 1e999}}', "/params/eps: NaN, infinity"),
+        (b'{"name": "a", "name": "b"}', "/name: this name stands more than once"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested more than 64 deep"),
+        (b'{"params": {"n": 1' + b"0" * 10_000 + b"}}", "/params/n: this integer is too large"),
+        (b'{"name": "\xff"}', "byte 10 is not UTF-8"),
+        (b'{"name": "\\ud800"}', "half of a surrogate pair"),
+        (b"", "the file is empty"),
+        (b"[]", "must be a JSON object"),
+        (b"{", "is not JSON"),
+    ],
+)
+def test_a_program_file_is_read_as_strictly_as_a_body(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "program.json").write_bytes(content)
+    with pytest.raises(CommandError, match=re.escape(message)) as raised:
+        request.read_program(tmp_path / "program.json")
+    assert raised.value.status == ExitStatus.BAD_INPUT
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize("text", ["[NaN]", "[" * 5000, "[1" + "0" * 5000 + "]", '[{"x": 1, "x": 2}]', "[1] x"])
+def test_a_list_of_a_knob_is_read_strictly(text: str) -> None:
+    with pytest.raises(CommandError, match="--space"):
+        request.parse_space([f"width={text}"])
+
+
+def test_what_a_terminal_would_obey_is_shown_instead() -> None:
+    trick = "\x1b[31mx\u202ey\u200bz\x00\u2028 \xa0é\n"
+    assert visible(trick) == "\\x1b[31mx\\u202ey\\u200bz\\x00\\u2028 \xa0é\n"

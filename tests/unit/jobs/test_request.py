@@ -248,3 +248,15 @@ def test_a_program_without_params_says_so(resolve: Resolve) -> None:
     (problem,) = found.values()
     assert problem.message == "unknown param 'eps': the program has no params"
     assert problem.allowed == "nothing: the program has no params"
+
+
+def test_planning_is_bounded_by_the_size_of_programs_and_the_number_of_candidates(
+    resolve: Resolve, small: dict[str, Any]
+) -> None:
+    space = {knob: list(small["space"][knob]) for knob in small["space"]}
+    size = sum(item.space.size for item in resolve(small).cases)
+    nodes = size * 17  # of softmax: 5 statements, and 12 operands and operations
+    assert resolve(small, planned_nodes=nodes)
+    found = problems(resolve, small, planned_nodes=nodes - 1)
+    assert found["/space"].value == nodes
+    assert resolve({**small, "space": {**space, "width": [8]}}, planned_nodes=nodes - 1)

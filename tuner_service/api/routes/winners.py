@@ -131,6 +131,7 @@ def find_winner(context: ContextOf, raw: Annotated[bytes, Depends(read_body)]) -
         limits_of(context.settings).program,
         dim_extent=ADMITTED_LIMITS.dim_extent,
         tensor_bytes=ADMITTED_LIMITS.tensor_bytes,
+        points=ADMITTED_LIMITS.points,
     )
     case = case_of_body(body, limits=limits)
     query = question(
