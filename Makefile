@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATA_DIR ?= .data
-# Pure tests share the cores; those that start services, children and compilers run one after the other.
+# Tests share the cores, a file of slow ones to a worker; those that replay acceptances need the machine to themselves.
 TEST_WORKERS ?= 2
 QUICK_TESTS := tests/architecture tests/contract tests/golden tests/migration tests/property tests/unit
+SLOW_TESTS := tests/integration tests/e2e
 
 .PHONY: setup demo test lint types serve bench clean check-machine
 .DELETE_ON_ERROR:
@@ -30,7 +31,8 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(QUICK_TESTS)
-	$(BIN)/python -m pytest --durations 15 tests/integration tests/e2e
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m "not alone" --durations 10 $(SLOW_TESTS)
+	$(BIN)/python -m pytest -m alone --durations 10 $(SLOW_TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ import pytest
 from tuner_service.cli import demo_job
 from tuner_service.cli.main import run
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.alone]
 
 
 def demo(data_dir: Path, *options: str) -> subprocess.CompletedProcess[str]:

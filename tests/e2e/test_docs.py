@@ -70,7 +70,11 @@ def where(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-RUNNABLE = [p for p in PAGES if where(p) not in ELSEWHERE and any(b.language in RUN for b in blocks(p))]
+RUNNABLE = [
+    pytest.param(page, id=where(page), marks=[pytest.mark.alone] if "catalog accept" in page.read_text() else [])
+    for page in PAGES
+    if where(page) not in ELSEWHERE and any(block.language in RUN for block in blocks(page))
+]
 
 
 def test_pages_that_are_left_out_exist() -> None:
@@ -121,7 +125,7 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str
         yield environment | {"TUNER_URL": service.url}
 
 
-@pytest.mark.parametrize("page", RUNNABLE, ids=where)
+@pytest.mark.parametrize("page", RUNNABLE)
 def test_a_page_runs_as_it_stands(page: Path, session: dict[str, str], tmp_path: Path) -> None:
     found = blocks(page)
     if any("curl " in block.text for block in found if block.language == "sh") and shutil.which("curl") is None:

@@ -19,7 +19,7 @@ from catalogs.audit import audit
 from tuner_service.cli.connect import await_ready
 from tuner_service.client import Client
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.alone]
 
 PATIENCE_SECONDS = 300.0
 """Upper bound of a wait on a busy machine; nothing is concluded from how long anything took."""
