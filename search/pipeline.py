@@ -18,7 +18,7 @@ from search.errors import Cancelled, ChildFailed, InvalidInput, Problem, Toolcha
 from search.events import Event
 from search.ledger import CaseState, TrialState, apply
 from search.lowering.builder import Builder
-from search.measuring.baselines import BASELINES
+from search.measuring.protocol import BASELINES
 from search.measuring.run import Measurer
 from search.perform import Tools as Tools  # the service performs steps through this module
 from search.perform import perform as perform

@@ -23,8 +23,6 @@ from search.measuring.workbench import Asked, Timeouts, Workbench, own_work_seco
 from search.program.case import Case
 from search.stats.summary import median
 
-BASELINES = ("torch_eager", "torch_compile")
-
 
 class _Failed(Exception):  # noqa: N818 - becomes the ``error`` of the answer
     """One side cannot be measured; the message says why."""

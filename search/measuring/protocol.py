@@ -13,6 +13,9 @@ from search.lowering.contract import Artifact
 from search.outcome import Rejected
 
 Phase = Literal["device_batch", "device_single", "e2e_batch", "e2e_single"]
+BASELINES = ("torch_eager", "torch_compile", "inductor_core")
+"""Baselines that a job may ask for; ``inductor_core`` is what torch.compile compiled, without its dispatch."""
+
 PHASES: dict[Phase, str] = {
     "device_batch": "device time of a batch of calls / calls: a native loop calling the compiled kernel, one thread, "
     "pinned; no Python inside; inputs resident; compilation and transfers outside. Selects.",

@@ -15,12 +15,13 @@ from typing import Any
 
 from search.device.spec import DeviceSpec
 from search.errors import ChildFailed, InvalidInput, Problem
-from search.measuring.baselines import BASELINES, measure_baseline
+from search.measuring.baselines import measure_baseline
 from search.measuring.child import ChildGone, ChildTimeout
 from search.measuring.device_lock import DeviceLock
 from search.measuring.finals import measure_finals
 from search.measuring.progress import DOING, IDLE
 from search.measuring.protocol import (
+    BASELINES,
     PROTOCOLS,
     BaselineSamples,
     Checks,

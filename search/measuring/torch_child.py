@@ -1,7 +1,7 @@
 """The torch child: ``python -m search.measuring.torch_child ENTRY``. Evaluates and times baselines, one thread.
 
-The torch call of a built-in kernel is data in our library (``TorchCall``); it is resolved here and nowhere else, and
-never from a request: a program that came as a document is evaluated with torch operations.
+The torch calls of a kernel are data of our library or of an installed package (``TorchCall``); they are resolved here
+and nowhere else, and never from a request: a program that came as a document is evaluated with torch operations.
 Commands: ``case``, ``baseline`` (prepare, check, warm up), ``pair_sample``, ``phases``.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import gc
 import platform
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from search.measuring.bench import Bench
 from search.measuring.child_entry import Channel, enter
+from search.measuring.inductor_core import inductor_core
 from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
 from search.measuring.serving import serve
 from search.measuring.timers import (
@@ -26,13 +27,18 @@ from search.measuring.timers import (
     sample_phases,
     warm_host_seconds_per_call,
 )
+from search.measuring.torch_sequence import torch_sequence
 from search.program.case import Case
 from search.program.library import kernels
-from search.program.library.kernel import TorchCall
+from search.program.library.torch_call import ALLOCATED, PREALLOCATED, allocation
 from search.program.resolve import resolve_case
 
-PREALLOCATED = "preallocated (out=)"
-ALLOCATES = "allocates its result inside the timed call"
+_OWNERS = {PREALLOCATED: "preallocated (out=)", ALLOCATED: "allocates its result inside the timed call"}
+_IMPLEMENTED = {
+    "torch_eager": "",
+    "torch_compile": "torch.compile of ",
+    "inductor_core": "the compiled function below torch.compile of ",
+}
 _REST: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase != "device_batch")
 
 
@@ -43,6 +49,8 @@ class Baseline:
     call: Callable[[], Mapping[str, Any]]
     implementation: str
     allocation: str
+    plus_infinity: bool
+    """Whether rows that hold +inf are compared."""
 
 
 class TorchChild:
@@ -77,9 +85,9 @@ class TorchChild:
             "error": None,
         }
         try:
-            prepared = self._prepare(bench, compiled=name == "torch_compile")
+            prepared = self._prepare(bench, name)
             answer |= {"implementation": prepared.implementation, "allocation": prepared.allocation}
-            verdict = bench.check(lambda: _arrays(bench, prepared.call()))
+            verdict = bench.check(lambda: _arrays(bench, prepared.call()), plus_infinity=prepared.plus_infinity)
             answer["checks"] = verdict.checks.document()
             if verdict.rejection is not None:
                 answer["error"] = f"the baseline disagrees with the oracle: {verdict.rejection.document()}"
@@ -120,65 +128,51 @@ class TorchChild:
         assert self._baseline is not None, "a baseline comes first"
         return self._baseline
 
-    def _prepare(self, bench: Bench, *, compiled: bool) -> Baseline:
+    def _prepare(self, bench: Bench, name: str) -> Baseline:
         torch, case = self._torch, bench.case
-        tensors = {name: torch.from_numpy(buffer.array) for name, buffer in bench.buffers.items()}
-        named = None if case.from_document else kernels()[case.kernel].baseline
-        if named is not None:
-            prepared = _from_call(torch, case, named, tensors, compiled=compiled)
+        tensors = {tensor: torch.from_numpy(buffer.array) for tensor, buffer in bench.buffers.items()}
+        outputs = [tensor.name for tensor in case.program.tensors if tensor.role == "output"]
+        calls = () if case.from_document else kernels()[case.kernel].baseline
+        eager = name == "torch_eager"
+        given: Sequence[Any]
+        if calls:
+            sequence = torch_sequence(torch, calls, tensors, {**case.params, **case.dims}, outputs, preallocated=eager)
+            run, given = sequence.module.forward, sequence.tensors
+            written = [call if eager else replace(call, out=None) for call in calls]
+            implementation = "; ".join(call.text(named=len(calls) > 1) for call in written)
+            owner = allocation(calls, tuple(outputs)) if eager else ALLOCATED
         else:
-            from search.measuring.torch_program import TorchProgram
-
-            program = TorchProgram(case)
-            inputs = {tensor.name: tensors[tensor.name] for tensor in case.program.tensors if tensor.role == "input"}
-            run = torch.compile(program) if compiled else program
-            prepared = Baseline(
-                call=lambda: run(**inputs),
-                implementation=f"program {case.program.name} statement by statement with torch operations",
-                allocation=ALLOCATES,
-            )
-        if compiled:
-            return Baseline(
-                call=prepared.call,
-                implementation=f"torch.compile of {prepared.implementation}",
-                allocation=prepared.allocation,
-            )
-        return prepared
-
-
-def _from_call(torch: Any, case: Case, named: TorchCall, tensors: Mapping[str, Any], *, compiled: bool) -> Baseline:
-    function = _resolve(torch, named.function)
-    keywords = named.bound({**case.params, **case.dims, **tensors})
-    shown = ", ".join(f"{keyword}={_shown(value)}" for keyword, value in named.keywords.items())
-    if compiled:
-        run = torch.compile(lambda: function(**keywords))
-        call: Callable[[], Mapping[str, Any]] = lambda: {named.fills: run()}  # noqa: E731
-        return Baseline(call=call, implementation=f"{named.function}({shown})", allocation=ALLOCATES)
-    if named.out is not None:
-        keywords[named.out] = tensors[named.fills]
-        shown += f", {named.out}=${named.fills}"
-    return Baseline(
-        call=lambda: {named.fills: function(**keywords)},
-        implementation=f"{named.function}({shown})",
-        allocation=PREALLOCATED if named.out else ALLOCATES,
-    )
+            run, given = _program(case, outputs), [tensors[name] for name in tensors if name not in outputs]
+            implementation = f"program {case.program.name} statement by statement with torch operations"
+            owner = ALLOCATED
+        call: Callable[[], Sequence[Any]] = lambda: run(*given)  # noqa: E731
+        if not eager:
+            torch.compiler.reset()  # what was compiled for other cases counts towards a limit, beyond which it is not
+        if name == "torch_compile":
+            compiled = torch.compile(run)
+            call = lambda: compiled(*given)  # noqa: E731
+        elif name == "inductor_core":
+            call = inductor_core(torch, run, given)
+        return Baseline(
+            call=lambda: dict(zip(outputs, call(), strict=True)),
+            implementation=_IMPLEMENTED[name] + implementation,
+            allocation=_OWNERS.get(owner, f"{owner}; the rest is allocated inside the timed call"),
+            plus_infinity=not any(call.wrong_at_plus_infinity for call in calls),
+        )
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else repr(value)
+def _program(case: Case, outputs: Sequence[str]) -> Callable[..., Sequence[Any]]:
+    """The case's program as a function of its input tensors, in declared order."""
+    from search.measuring.torch_program import TorchProgram
 
+    program = TorchProgram(case)
+    names = [tensor.name for tensor in case.program.tensors if tensor.role == "input"]
 
-def _resolve(torch: Any, dotted: str) -> Any:
-    """A torch function by its dotted name. ValueError for anything that is not public and under ``torch.``."""
-    first, *rest = dotted.split(".")
-    if first != "torch" or not rest or any(not part.isidentifier() or part.startswith("_") for part in rest):
-        raise ValueError(f"a baseline names a public function under torch., not {dotted!r}")
-    found = torch
-    for part in rest:
-        found = getattr(found, part)
-    if not callable(found):
-        raise ValueError(f"{dotted} is not a function")
-    return found
+    def run(*tensors: Any) -> Sequence[Any]:
+        found = program(**dict(zip(names, tensors, strict=True)))
+        return tuple(found[output] for output in outputs)
+
+    return run
 
 
 def _arrays(bench: Bench, outputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,9 @@ class JobRequest(BaseModel):
         64, description="Most private scalars that one lane may own; null is unlimited."
     )
     protocol: str = Field("search", description="How candidates are timed.")
-    baselines: list[str] = Field(["torch_eager"], description="`torch_eager`, `torch_compile`, or none.")
+    baselines: list[str] = Field(
+        ["torch_eager"], description="`torch_eager`, `torch_compile`, `inductor_core`, or none."
+    )
     labels: dict[str, str] = Field({}, description="Free words to find the job by.")
 
 

@@ -50,7 +50,7 @@ BudgetOption: TypeAlias = Annotated[
 DeviceOption: TypeAlias = Annotated[str, typer.Option("--device", help="A device kind or id.")]
 BaselineOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--baseline", help="torch_eager (default), torch_compile, or none. Repeatable."),
+    typer.Option("--baseline", help="torch_eager (default), torch_compile, inductor_core, or none. Repeatable."),
 ]
 LabelOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the job. Repeatable.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from search.device.spec import DTYPES_BY_TARGET, DeviceSpec
 from search.errors import InvalidInput, Problem
+from search.measuring.protocol import BASELINES
 from search.planning.budget import DEFAULT_BUDGET_SCALARS, validate_budget
 from search.program.case import Case
 from search.program.digest import program_digest
@@ -22,7 +23,6 @@ from search.space.knobs import target_knobs
 from search.space.resolve import resolve_space
 
 KEYS = ("cases", "device", "space", "private_budget_scalars", "protocol", "baselines", "labels")
-BASELINES = ("torch_eager", "torch_compile")
 SEARCH_PROTOCOLS = ("search",)
 """Protocols that a job may ask for: finals and acceptance are not ways to search."""
 DEFAULT_DEVICE = "cpu"

@@ -6,7 +6,8 @@ import importlib
 import pkgutil
 from functools import cache
 
-from search.program.library.kernel import Kernel, TorchCall, kernel_document
+from search.program.library.kernel import Kernel, kernel_document
+from search.program.library.torch_call import TorchCall
 
 __all__ = ["Kernel", "TorchCall", "kernel_document", "kernels"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from search.program.library.kernel import TorchCall, define
+from search.program.library.kernel import define
+from search.program.library.torch_call import TorchCall
 
 KERNEL = define(
     {
@@ -26,16 +27,18 @@ KERNEL = define(
         ],
     },
     summary="y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, row by row.",
-    baseline=TorchCall(
-        function="torch.nn.functional.layer_norm",
-        keywords={
-            "input": "$x",
-            "normalized_shape": ["$cols"],
-            "weight": "$weight",
-            "bias": "$bias",
-            "eps": "$eps",
-        },
-        fills="y",
+    baseline=(
+        TorchCall(
+            function="torch.nn.functional.layer_norm",
+            keywords={
+                "input": "$x",
+                "normalized_shape": ["$cols"],
+                "weight": "$weight",
+                "bias": "$bias",
+                "eps": "$eps",
+            },
+            into="y",
+        ),
     ),
     tags=("normalization",),
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from search.program.library.kernel import TorchCall, define
+from search.program.library.kernel import define
+from search.program.library.torch_call import TorchCall
 
 KERNEL = define(
     {
@@ -22,10 +23,12 @@ KERNEL = define(
         ],
     },
     summary="y = x / sqrt(mean(x * x) + eps) * weight, row by row.",
-    baseline=TorchCall(
-        function="torch.nn.functional.rms_norm",
-        keywords={"input": "$x", "normalized_shape": ["$cols"], "weight": "$weight", "eps": "$eps"},
-        fills="y",
+    baseline=(
+        TorchCall(
+            function="torch.nn.functional.rms_norm",
+            keywords={"input": "$x", "normalized_shape": ["$cols"], "weight": "$weight", "eps": "$eps"},
+            into="y",
+        ),
     ),
     tags=("normalization",),
 )

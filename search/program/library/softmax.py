@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from search.program.library.kernel import TorchCall, define
+from search.program.library.kernel import define
+from search.program.library.torch_call import TorchCall
 
 KERNEL = define(
     {
@@ -22,6 +23,6 @@ KERNEL = define(
         ],
     },
     summary="y = exp(x - max(x)) / sum(exp(x - max(x))), row by row.",
-    baseline=TorchCall(function="torch.softmax", keywords={"input": "$x", "dim": -1}, fills="y", out="out"),
+    baseline=(TorchCall(function="torch.softmax", keywords={"input": "$x", "dim": -1}, into="y", out="out"),),
     tags=("normalization", "attention"),
 )

@@ -1,0 +1,39 @@
+"""GELU by the error function, added to a residual."""
+
+from __future__ import annotations
+
+from search.program.library.kernel import define
+from search.program.library.torch_call import TorchCall
+
+KERNEL = define(
+    {
+        "name": "gelu_residual",
+        "dims": ["rows", "cols"],
+        "axes": {"row": {"dim": "rows", "kind": "row"}, "col": {"dim": "cols", "kind": "column"}},
+        "tensors": {
+            "x": {"axes": ["row", "col"], "role": "input", "dtype": "float32"},
+            "residual": {"axes": ["row", "col"], "role": "input", "like": "x"},
+            "y": {"axes": ["row", "col"], "role": "output", "like": "x"},
+        },
+        "body": [
+            {
+                "store": {
+                    "tensor": "y",
+                    "over": ["col"],
+                    "value": "0.5 * x * (1 + erf(x * 0.7071067811865476)) + residual",
+                }
+            },
+        ],
+    },
+    summary="y = gelu(x) + residual, element by element, with erf.",
+    baseline=(
+        TorchCall(
+            function="torch.nn.functional.gelu",
+            keywords={"input": "$x"},
+            into="activated",
+            wrong_at_plus_infinity=True,  # oneDNN's erf gives NaN
+        ),
+        TorchCall(function="torch.add", keywords={"input": "$activated", "other": "$residual"}, into="y", out="out"),
+    ),
+    tags=("activation",),
+)
