@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from search.errors import InvalidInput, Problem
 from search.outcome import Rejected
+from search.planning.choices import Choices
 from search.planning.fusion import Admitted, admit
 from search.planning.grouping import group_statements
 from search.planning.materialize import Staging, crossing_tiles, stage_outputs, tiles_read_later
-from search.planning.outline import Choices, Outline, outline
+from search.planning.outline import Outline, outline
 from search.planning.ownership import allocated, stripe, tree_rounds
-from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, Step
+from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, SerialLoop, Step
 from search.program.algorithms import WRITTEN, AlgorithmWord, algorithms, rewritten
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.dtypes import INT, program_dtypes
-from search.program.ir import DType, Loop, Reducer, Tile, Update
+from search.program.ir import DType, Tile
+from search.program.walk import statements
 from search.space.candidate import Candidate, CpuMapping, CudaMapping
 from search.space.uses import cacheable_inputs, statement_uses, storable_inputs
 
@@ -46,7 +47,7 @@ class ScheduleBuilder:
     def __init__(self, case: Case) -> None:
         self._case = case
         self._program = desugar(case.program)
-        _refuse_unplannable(case, self._program.body)
+        _refuse_unplannable(case)
         dtypes = program_dtypes(self._program, case.dtypes)
         self._dtypes: dict[str, DType] = {n: "int32" if dtype == INT else dtype for n, dtype in dtypes.items()}
         self._uses = {inlined: statement_uses(self._program, inline_tiles=inlined) for inlined in (False, True)}
@@ -65,7 +66,7 @@ class ScheduleBuilder:
     @property
     def has_tiles(self) -> bool:
         """True when ``materialize`` matters."""
-        return any(isinstance(statement, Tile) for statement in self._program.body)
+        return any(isinstance(statement, Tile) for _, statement in statements(self._program.body))
 
     def build(self, candidate: Candidate) -> Schedule | Rejected:
         """As :func:`build_schedule`."""
@@ -202,6 +203,7 @@ def _spread(made: Outline, case: Case, candidate: Candidate) -> Schedule:
         staged_tiles=made.staged,
         steps=tuple(_spread_step(step, lanes) for step in made.steps),
         scalar_dtypes=made.scalar_dtypes,
+        arrays=made.arrays,
     )
 
 
@@ -210,24 +212,16 @@ def _spread_step(step: Step, lanes: int) -> Step:
         case DistributedLoop():
             return replace(step, stripe_scalars=stripe(step.extent, lanes))
         case Collective():
-            return replace(step, rounds=0 if step.strict else tree_rounds(lanes))
+            return replace(step, rounds=0 if step.strict else step.elements * tree_rounds(lanes))
+        case SerialLoop():
+            return replace(step, steps=tuple(_spread_step(inner, lanes) for inner in step.steps))
         case _:
             return step
 
 
-def _refuse_unplannable(case: Case, body: Sequence[object]) -> None:
+def _refuse_unplannable(case: Case) -> None:
     """What the IR has room for and this version cannot plan; jobs refuse it earlier (``verify.unsupported``)."""
     problems = []
-    for index, statement in enumerate(body):
-        what = None
-        if isinstance(statement, Loop):
-            what = "loop"
-        elif isinstance(statement, Reducer) and statement.shape:
-            what = "a reducer array"
-        elif isinstance(statement, Update) and statement.index:
-            what = "an indexed update"
-        if what is not None:
-            problems.append(Problem(field=f"/body/{index}", value=None, message=f"{what} cannot be planned yet"))
     for tensor in case.program.tensors:
         if tensor.aliases is not None:
             field = f"/tensors/{tensor.name}/aliases"

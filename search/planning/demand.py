@@ -20,6 +20,7 @@ from search.planning.schedule import (
     PrivateLoad,
     PrivateStore,
     Schedule,
+    flat_steps,
 )
 from search.program.case import Case
 from search.program.ir import DTYPE_BYTES
@@ -74,15 +75,15 @@ def demand(schedule: Schedule) -> Demand:
     tile_dtypes = {tile.name: tile.dtype for tile in schedule.private_tiles}
     program, lane = [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]
     rounds = 0
-    for step in schedule.steps:
+    for step, times in flat_steps(schedule.steps):
         if isinstance(step, Collective):
-            rounds += step.rounds
+            rounds += times * step.rounds
         elif isinstance(step, DistributedLoop):
             for position, amount in enumerate((1, *_element_bytes(step, schedule.case, tile_dtypes))):
-                program[position] += amount * step.extent
+                program[position] += times * amount * step.extent
                 # In a strict fold every lane waits for the chain: as many rounds as elements, its own accesses only.
                 waits = step.serial and position == 0
-                lane[position] += amount * (step.extent if waits else step.stripe_scalars)
+                lane[position] += times * amount * (step.extent if waits else step.stripe_scalars)
     return Demand(available=True, per_program=_access(program, rounds), per_lane=_access(lane, rounds))
 
 

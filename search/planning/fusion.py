@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeAlias
 from search.outcome import Rejected
 from search.program.case import Case
 from search.program.desugar import desugar
-from search.program.ir import Loop, Reducer, StageBoundary, Store, Tile, Update
-from search.program.walk import loads
+from search.program.ir import Reducer, StageBoundary, Store, Tile, Update
+from search.program.walk import loads, statements
 from search.space.uses import Use, column_axes, own_element, statement_expressions, wide_axes
 
 Rule: TypeAlias = Literal[
@@ -96,7 +96,7 @@ def admit(case: Case, uses: Sequence[Use], tensor: str) -> Admitted | Refused:
 
 def _read_rule(case: Case, tensor: str, first: Use) -> Rule | None:
     """What is wrong with the way in which the first reader reads."""
-    if isinstance(first.statement, Loop):
+    if first.loops:
         return "cross_scope"
     read = [load for load in first.loads if load.tensor == tensor]
     if not own_element(case, read[0]):
@@ -128,7 +128,7 @@ def _follow(case: Case, uses: Sequence[Use], first: Use) -> tuple[Use, Rule | No
 
 def _consumer_rule(uses: Sequence[Use], consumer: Use) -> Rule | None:
     """Why the first consumer is no closed, unordered, scalar reduction."""
-    if isinstance(consumer.statement, Loop):
+    if consumer.loops:
         return "cross_scope"
     if not isinstance(consumer.statement, Update):
         return "not_a_reduction"
@@ -147,7 +147,8 @@ def _effect_rule(case: Case, tensor: str, consumer: Use) -> Rule | None:
     """
     aliased = {other.name for other in case.program.tensors if other.aliases == tensor}
     loaded = False
-    for statement in desugar(case.program).body[: consumer.index]:
+    before = [statement for _, statement in statements(desugar(case.program).body)][: consumer.index]
+    for statement in before:
         loaded = loaded or any(
             load.tensor == tensor for expr in statement_expressions(statement) for load in loads(expr)
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.program.ir import Finalize, Let, Reducer, StageBoundary
-from search.space.uses import Use
+from search.program.ir import Finalize, Let, Loop, Reducer, StageBoundary
+from search.space.uses import LoopEnd, Use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,10 @@ class Grouping:
 def group_statements(uses: Sequence[Use]) -> Grouping:
     """Merge as far as dependencies allow.
 
-    A distributed statement joins the loop in front of it when it runs over the same axes, no ``stage`` lies between,
-    and it names no row scalar that is known only after that loop: the result of a collective behind the loop's
-    start, or a scalar that follows from one. Reducer openings and other row scalars in between move before the loop.
+    A distributed statement joins the loop in front of it when it runs over the same axes, no ``stage`` lies between, no
+    serial loop begins or ends there, and it names no row scalar or array that is known only after that loop: the result
+    of a collective behind the loop's start, or a scalar that follows from one. Reducer openings and other row scalars
+    in between move before the loop.
     """
     loop_of: dict[int, int] = {}
     late: set[int] = set()
@@ -39,7 +40,7 @@ def group_statements(uses: Sequence[Use]) -> Grouping:
                 open_axes = use.over
                 late_names = set()
             loop_of[use.index] = loop
-        elif isinstance(statement, StageBoundary):
+        elif isinstance(statement, StageBoundary | Loop | LoopEnd):
             open_axes = ()
             late_names = set()
         elif open_axes and not isinstance(statement, Reducer):

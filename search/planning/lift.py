@@ -18,7 +18,7 @@ from search.program.ir import (
     Select,
     Unary,
 )
-from search.program.walk import defined
+from search.program.walk import defined, statements
 
 Names: TypeAlias = dict[Load | str, str]
 """What stands for a load or a tile in the ops of one statement."""
@@ -55,7 +55,7 @@ class FreshNames:
     def __init__(self, program: Program) -> None:
         self._taken = {*program.dims, *(p.name for p in program.params), *(a.name for a in program.axes)}
         self._taken |= {tensor.name for tensor in program.tensors}
-        self._taken |= {name for statement in program.body for name in defined(statement)}
+        self._taken |= {name for _, statement in statements(program.body) for name in defined(statement)}
 
     def fresh(self, base: str) -> str:
         """``<base>_<n>`` with the smallest free n."""

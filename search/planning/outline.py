@@ -13,25 +13,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from search.planning.fusion import Admitted
+from search.planning.choices import Choices
 from search.planning.grouping import Grouping
 from search.planning.lift import FreshNames, Names, lifted
+from search.planning.reductions import Reductions, trips
 from search.planning.schedule import (
     Accumulate,
-    Collective,
+    ArrayIndex,
     Compute,
     DistributedLoop,
     ElementOp,
     GlobalLoad,
     GlobalStore,
-    OpenReducer,
     PrivateLoad,
     PrivateStore,
     ReducerState,
+    RowArray,
     RowCompute,
     RowLoad,
     RowStore,
     RowUpdate,
+    SerialLoop,
     Step,
 )
 from search.program.case import Case
@@ -41,6 +43,7 @@ from search.program.ir import (
     Finalize,
     Let,
     Load,
+    Loop,
     Name,
     Program,
     Reducer,
@@ -49,24 +52,8 @@ from search.program.ir import (
     Tile,
     Update,
 )
-from search.program.monoids import result_dtypes
-from search.space.uses import Use, column_axes, natural_index, row_level, streamable
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """The structural part of a candidate, made concrete for one program."""
-
-    cached: tuple[str, ...]
-    """Inputs kept in private storage."""
-    fused: Mapping[str, Admitted]
-    """Admissions of the cached inputs whose load is fused."""
-    recompute: bool
-    stored: frozenset[str]
-    """Tiles with storage: every private one, whether or not a later loop reads it, and those staged in an output."""
-    staged: Mapping[str, str]
-    """Stored tile to the output that holds it."""
-    streaming: bool
+from search.program.walk import statements
+from search.space.uses import LoopEnd, Use, column_axes, natural_index, row_level, streamable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +76,7 @@ class Outline:
     staged: tuple[tuple[str, str], ...]
     steps: tuple[Step, ...]
     scalar_dtypes: tuple[tuple[str, DType], ...]
+    arrays: tuple[RowArray, ...]
 
 
 def outline(
@@ -105,6 +93,15 @@ def outline(
     name's dtype.
     """
     return _Outliner(case, program, uses, grouping, dtypes, choices).build()
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What stood before a serial loop, while its body is laid out."""
+
+    loop: Loop
+    steps: list[Step]
+    row_loads: dict[Load, str]
 
 
 @dataclass
@@ -138,13 +135,14 @@ class _Outliner:
         self._grouping = grouping
         self._dtypes = dtypes
         self._choices = choices
-        self._tiles = {s.name: s for s in program.body if isinstance(s, Tile)}
+        self._tiles = {s.name: s for _, s in statements(program.body) if isinstance(s, Tile)}
         self._names = FreshNames(program)
         self._steps: list[Step] = []
         self._loop: _OpenLoop | None = None
         self._row_loads: dict[Load, str] = {}
         self._scalars: dict[str, DType] = {}
-        self._reducers: dict[str, ReducerState] = {}
+        self._reductions = Reductions(case, program)
+        self._around: list[_Around] = []
         self._storage: dict[str, Storage] = {}
         self._snapshots: dict[str, str] = {}
         """Cached input to the name of its private tile, once its snapshot exists."""
@@ -154,18 +152,34 @@ class _Outliner:
             if isinstance(use.statement, StageBoundary):
                 self._close()
                 self._row_loads.clear()
+            elif isinstance(use.statement, Loop):
+                self._close()
+                self._around.append(_Around(use.statement, self._steps, self._row_loads))
+                self._steps, self._row_loads = [], dict(self._row_loads)
+            elif isinstance(use.statement, LoopEnd):
+                self._end_serial_loop()
             elif use.distributed:
                 self._distributed(use)
             else:
                 self._row_statement(use)
         self._close()
         return Outline(
-            reducers=tuple(self._reducers.values()),
+            reducers=tuple(self._reductions.states.values()),
             storage=tuple(self._storage.values()),
             staged=tuple(self._choices.staged.items()),
             steps=tuple(self._steps),
             scalar_dtypes=tuple(self._scalars.items()),
+            arrays=tuple(self._reductions.arrays.values()),
         )
+
+    def _end_serial_loop(self) -> None:
+        """What the body loaded once per row is not there behind it: the loop may run zero times."""
+        self._close()
+        around, body = self._around.pop(), self._steps
+        self._steps, self._row_loads = around.steps, around.row_loads
+        loop = around.loop
+        number = trips(self._case, loop)
+        self._steps.append(SerialLoop(trips=number, count=loop.count, index=loop.index, steps=tuple(body)))
 
     # --- row-level statements ---
 
@@ -173,31 +187,18 @@ class _Outliner:
         names: Names = {load: self._row_load(load) for load in use.loads}
         match use.statement:
             case Reducer() as reducer:
-                seed = None if reducer.seed is None else lifted(reducer.seed, names)
-                self._reducers[reducer.name] = ReducerState(
-                    name=reducer.name, op=reducer.op, dtype=reducer.dtype, seed=seed, strict=reducer.order == "strict"
-                )
-                self._place(OpenReducer(reducer=reducer.name))
+                self._place(self._reductions.open(reducer, names))
             case Update() as update:
                 where = None if update.where is None else lifted(update.where, names)
-                step = RowUpdate(reducer=update.reducer, value=lifted(update.value, names), where=where)
+                step = RowUpdate(
+                    reducer=update.reducer,
+                    value=lifted(update.value, names),
+                    where=where,
+                    index=self._index(update, names),
+                )
                 self._place(step, movable=False)
             case Finalize() as finalize:
-                state = self._reducers[finalize.reducer]
-                self._scalars |= zip(finalize.results, result_dtypes(state.op, state.dtype), strict=True)
-                self._place(
-                    Collective(
-                        reducer=state.name,
-                        into=finalize.into,
-                        op=state.op,
-                        dtype=state.dtype,
-                        seed=state.seed,
-                        rounds=0,
-                        strict=state.strict,
-                        rest=finalize.rest,
-                    ),
-                    movable=False,
-                )
+                self._place(self._reductions.finalize(finalize, self._scalars), movable=False)
             case Let() as let:
                 dtype = self._dtypes[let.name]
                 self._scalars[let.name] = dtype
@@ -207,6 +208,9 @@ class _Outliner:
                 self._place(RowStore(tensor=store.tensor, value=lifted(store.value, names)), movable=False)
             case other:
                 raise TypeError(f"{type(other).__name__} cannot be planned by this version")
+
+    def _index(self, update: Update, names: Names) -> tuple[ArrayIndex, ...]:
+        return self._reductions.index(update, names, [around.loop for around in self._around])
 
     def _place(self, step: Step, *, movable: bool = True) -> None:
         if self._loop is None:
@@ -232,7 +236,14 @@ class _Outliner:
         match use.statement:
             case Update() as update:
                 where = None if update.where is None else lifted(update.where, names)
-                loop.ops.append(Accumulate(reducer=update.reducer, value=lifted(update.value, names), where=where))
+                loop.ops.append(
+                    Accumulate(
+                        reducer=update.reducer,
+                        value=lifted(update.value, names),
+                        where=where,
+                        index=self._index(update, names),
+                    )
+                )
             case Tile() as tile:
                 self._tile(tile, loop, names)
             case Store() as store:
@@ -265,7 +276,9 @@ class _Outliner:
                 stripe_scalars=extent,
                 ops=tuple(loop.ops),
                 statements=tuple(loop.statements),
-                serial=any(isinstance(op, Accumulate) and self._reducers[op.reducer].strict for op in loop.ops),
+                serial=any(
+                    isinstance(op, Accumulate) and self._reductions.states[op.reducer].strict for op in loop.ops
+                ),
             )
         )
         self._steps += [step for step, _ in loop.behind]
@@ -308,7 +321,9 @@ class _Outliner:
                 loop.ops.append(PrivateStore(tile=self._snapshot_storage(tensor, use), value=Name(name=into)))
             return into
         if tensor not in self._snapshots:
-            loop.before.append(self._snapshot_loop(load, use))
+            # Taken once: before the outermost serial loop around the reader, if there is one.
+            before = self._around[0].steps if self._around else loop.before
+            before.append(self._snapshot_loop(load, use))
         into = self._names.fresh(tensor)
         loop.ops.append(PrivateLoad(into=into, tile=self._snapshots[tensor], dtype=self._case.dtypes[tensor]))
         return into

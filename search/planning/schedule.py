@@ -10,6 +10,7 @@ a dim, a row scalar, or a value defined by an earlier op (``into``) of the same 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -88,12 +89,23 @@ class GlobalStore:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ArrayIndex:
+    """Which element of a reducer array, along one of its axes."""
+
+    value: Expr
+    extent: int
+    clamped: bool
+    """Only ``where`` keeps it in 0..extent-1; the lowering clamps it, so that what is not enabled touches no memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Accumulate:
-    """``partial[reducer] = combine(partial[reducer], value)`` where ``where`` holds (None: always)."""
+    """``partial[reducer][index] = combine(partial[reducer][index], value)`` where ``where`` holds (None: always)."""
 
     reducer: str
     value: Expr
     where: Expr | None = None
+    index: tuple[ArrayIndex, ...] = ()
 
 
 ElementOp: TypeAlias = GlobalLoad | PrivateLoad | Compute | PrivateStore | GlobalStore | Accumulate
@@ -110,9 +122,13 @@ class ReducerState:
     strict: bool = False
     """One chain per row, in index order, instead of partials: it passes from owner to owner of the elements."""
 
+    elements: int = 1
+    """Of a reducer array: every partial is a whole one."""
+
     def scalars(self, partials: int) -> int:
         """Scalars that one lane holds for one row."""
-        return (1 if self.strict else partials) * len(result_dtypes(self.op, self.dtype))
+        each = 1 if self.strict else partials
+        return self.elements * each * len(result_dtypes(self.op, self.dtype))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +161,12 @@ class RowUpdate:
     reducer: str
     value: Expr
     where: Expr | None = None
+    index: tuple[ArrayIndex, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Combine the partials of all L lanes of a row (then the seed, once) into the row scalar ``into``."""
+    """Combine the partials of all L lanes of a row (then the seed, once) into the row scalar or row array ``into``."""
 
     reducer: str
     into: str
@@ -157,9 +174,10 @@ class Collective:
     dtype: DType
     seed: Expr | None
     rounds: int
-    """ceil(log2 L), whatever the number of components: one tree combines them all. 0 for a strict fold, whose one
-    chain has the result already."""
+    """elements × ceil(log2 L), whatever the number of components: one tree combines them all. 0 for a strict fold,
+    whose one chain has the result already."""
     strict: bool = False
+    elements: int = 1
     rest: tuple[str, ...] = ()
     """The row scalars of a structured op's further components."""
 
@@ -196,7 +214,38 @@ class RowStore:
     value: Expr
 
 
-Step: TypeAlias = OpenReducer | DistributedLoop | RowUpdate | Collective | RowLoad | RowCompute | RowStore
+@dataclass(frozen=True, kw_only=True)
+class RowArray:
+    """A finalized reducer array: like a row scalar, every lane may read every element of it."""
+
+    name: str
+    dtype: DType
+    axes: tuple[str, ...]
+    extents: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SerialLoop:
+    """Runs ``steps`` ``trips`` times, for all lanes and rows of a packet together."""
+
+    trips: int
+    count: str
+    """The dim or param that ``trips`` is the value of."""
+    index: str | None
+    """Row-uniform int32 with the trip's number, if the steps read it."""
+    steps: tuple[Step, ...]
+
+
+Step: TypeAlias = OpenReducer | DistributedLoop | RowUpdate | Collective | RowLoad | RowCompute | RowStore | SerialLoop
+
+
+def flat_steps(steps: tuple[Step, ...]) -> Iterator[tuple[Step, int]]:
+    """Every step that is no loop of steps, in order, with the number of times it runs."""
+    for step in steps:
+        if isinstance(step, SerialLoop):
+            yield from ((inner, times * step.trips) for inner, times in flat_steps(step.steps))
+        else:
+            yield step, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +262,8 @@ class Schedule:
     steps: tuple[Step, ...]
     scalar_dtypes: tuple[tuple[str, DType], ...]
     """(row scalar, dtype) for every RowLoad, RowCompute and Collective result."""
+    arrays: tuple[RowArray, ...] = ()
+    """Results of the collectives of reducer arrays; ``Name`` is their element at the coordinates of the loop."""
     unavailable: str | None = None
     """Why the demand analysis does not know this program (None: it does)."""
 

@@ -57,6 +57,9 @@ def _statement(statement: Statement, locals_: Mapping[str, str]) -> dict[str, An
         elif field.name == "rest":
             # left out when empty: programs of scalar reductions keep the digest that they always had
             out |= {"rest": [locals_.get(name, name) for name in value]} if value else {}
+        elif isinstance(statement, Loop) and field.name == "index":
+            if value is not None:
+                out["index"] = locals_[value]
         elif field.name == "index":
             out["index"] = [format_expression(renamed(expr, locals_)) for expr in value]
         elif field.name in ("value", "seed", "where"):

@@ -7,6 +7,7 @@ form only; legality is ``verify``'s. Wrong programs of the right form therefore 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from search.errors import InvalidInput
@@ -221,9 +222,13 @@ class _Reader:
         required = tuple(name for name, (_, needed) in fields.items() if needed)
         optional = tuple(name for name, (_, needed) in fields.items() if not needed)
         complete = self.keys(found, here, required, optional)
+        outer = self.scope
+        if kind == "loop" and isinstance(found.get("index"), str):
+            self.scope = replace(outer, counters=(*outer.counters, found["index"]))
         values = {
             name: self.field(fields[name][0], found[name], child(here, name), depth) for name in found if name in fields
         }
+        self.scope = outer
         if not complete or any(part is None for part in values.values()):
             return None
         if "into" in values:
@@ -313,5 +318,8 @@ def _dump_statement(statement: Statement, scope: Scope) -> dict[str, Any]:
         case StageBoundary():
             out = {}
         case Loop():
-            out = {"count": statement.count, "body": [_dump_statement(inner, scope) for inner in statement.body]}
+            out = {"count": statement.count}
+            if statement.index is not None:
+                out["index"] = statement.index
+            out["body"] = [_dump_statement(inner, scope) for inner in statement.body]
     return {KINDS[type(statement)]: out}

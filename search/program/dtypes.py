@@ -22,6 +22,7 @@ from search.program.ir import (
     Let,
     Load,
     Logical,
+    Loop,
     Name,
     Program,
     Reduce,
@@ -209,6 +210,8 @@ def program_dtypes(program: Program, dtypes: Mapping[str, str] | None = None) ->
             case Reduce():
                 held = reduce_dtype(statement.op, infer(statement.value, types, _ignore))
                 types |= zip(statement.results, result_dtypes(statement.op, held), strict=False)
+            case Loop(index=str() as index):
+                types[index] = "int32"
             case Let() | Tile():
                 dtype = infer(statement.value, types, _ignore)
                 if dtype is not None:

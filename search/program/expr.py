@@ -303,7 +303,7 @@ class _Parser:
         match expr:
             case Const(value=value) if type(value) is int:
                 return {_CONSTANT: value}
-            case Name(name=name) if name in (*self.scope.axes, *self.scope.dims, *self.scope.params):
+            case Name(name=name) if name in self.scope.linear:
                 return {name: 1}
             case Unary(op="-"):
                 return {name: -factor for name, factor in self.linear(expr.operand, start).items()}
@@ -321,8 +321,8 @@ class _Parser:
                     return {name: factor * right.get(_CONSTANT, 0) for name, factor in left.items()}
             case _:
                 pass
-        message = "a subscript is a sum of axes, dims and integer params, each times an integer constant"
-        raise self.refusal(start, message, [*self.scope.axes, *self.scope.dims, *self.scope.params])
+        message = "a subscript is a sum of axes, dims, integer params and loop indices, each times an integer constant"
+        raise self.refusal(start, message, list(self.scope.linear))
 
 
 def _check_size(expr: Expr, limits: Limits) -> None:

@@ -51,6 +51,13 @@ class Scope:
     row_axis: str | None = None
     tensors: Mapping[str, tuple[str, ...]]
     """Tensor name to its axes."""
+    counters: tuple[str, ...] = ()
+    """Indices of the loops around the text."""
+
+    @property
+    def linear(self) -> tuple[str, ...]:
+        """The names that a subscript may be a sum of."""
+        return (*self.axes, *self.dims, *self.params, *self.counters)
 
 
 def program_scope(program: Program) -> Scope:

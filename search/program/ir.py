@@ -273,6 +273,8 @@ class Loop:
     count: str
     """A dim or an integer param."""
     body: tuple[Statement, ...]
+    index: str | None = None
+    """Name of the trip's number in the body: an int32 from 0 to count - 1, the same for every lane."""
 
 
 Statement: TypeAlias = Reducer | Update | Finalize | Reduce | Let | Tile | Store | StageBoundary | Loop

@@ -50,6 +50,10 @@ class Reads:
         self.columns = [axis.name for axis in program.axes if axis.kind == "column"]
         self.integers = {*program.dims, *(p.name for p in program.params if type(p.default) is int)}
         self.tiles: dict[str, Tile] = {}
+        self.arrays: dict[str, tuple[str, ...]] = {}
+        """Finalized reducer arrays and the axes along which they are read."""
+        self.counters: set[str] = set()
+        """Indices of the loops around the statement."""
         self.scalars: set[str] = set()
         self.reducers: dict[str, ReducerState] = {}
         self.used = {axis.dim for axis in program.axes} | {self.row}
@@ -95,21 +99,23 @@ class Reads:
     def name(self, name: str, part: Placed) -> Complaint | None:
         self.used.add(name)
         kind = self.kinds.get(name)
-        if kind in ("param", "dim") or name in self.scalars:
+        if kind in ("param", "dim") or name in self.scalars or name in self.counters:
             return None
         if kind == "axis":
             return name, f"{name!r} is an axis; its coordinate is index({name})", None
         if kind == "tensor":
             return name, f"{name!r} is a tensor; read its elements", None
         tile = self.tiles.get(name)
-        if tile is not None:
-            missing = [axis for axis in tile.over if axis not in part.over]
+        axes = self.arrays.get(name) if tile is None else tile.over
+        if axes is not None:
+            missing = [axis for axis in axes if axis not in part.over]
             if missing:
-                message = f"tile {name!r} runs over {', '.join(missing)} and this does not; reduce it first"
+                what = "reducer array" if tile is None else "tile"
+                message = f"{what} {name!r} runs over {', '.join(missing)} and this does not; reduce it first"
                 return name, message, list(part.over)
             return None
         declared = [other for other, kind in self.kinds.items() if kind in ("param", "dim", "tensor")]
-        readable = sorted({*declared, *self.scalars, *self.tiles})
+        readable = sorted({*declared, *self.scalars, *self.tiles, *self.arrays, *self.counters})
         state = self.reducers.get(name)
         if state is not None and state.into is None:
             return name, f"reducer {name!r} is read before its finalize; partials are not readable", readable
@@ -144,16 +150,17 @@ class Reads:
             if subscript != natural(axis):
                 return tensor, f"each program instance reads its own row of {tensor!r} only", axis
             return None
-        moving = [name for name in names if name not in self.integers]
+        moving = [name for name in names if name not in self.integers and name not in self.counters]
         for name in moving:
             if name in self.axes and name != self.row and name not in part.over:
                 message = f"{tensor!r} is read along {name!r} and this statement does not run over it; reduce it first"
                 return tensor, message, list(part.over)
             if name not in self.columns:
                 message = (
-                    f"a subscript of {tensor!r} uses {shown_text(name)!r}, not a column axis, dim or integer param"
+                    f"a subscript of {tensor!r} uses {shown_text(name)!r}, not a column axis, dim, integer param or "
+                    "index of a loop around it"
                 )
-                return name, message, [*part.over, *sorted(self.integers)]
+                return name, message, [*part.over, *sorted(self.integers), *sorted(self.counters)]
         if len(moving) > 1:
             return tensor, f"a subscript of {tensor!r} moves along {' and '.join(moving)}; one axis at most", 1
         return None

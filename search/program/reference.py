@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from search.program.arrays import array_axes
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.direct import State, combined, direct, empty
@@ -159,6 +160,7 @@ class _Chunk:
             name: np.asarray(value, dtype=np.int64 if self.dtypes[name] == "int" else real)
             for name, value in self.integers.items()
         }
+        self.trips: dict[str, int] = {}
         self.reducers: dict[str, tuple[Reducer, Array]] = {}
         self.states: dict[str, tuple[Reducer, State]] = {}
         """Of structured reducers."""
@@ -184,10 +186,9 @@ class _Chunk:
                 case Reducer() if statement.op in STRUCTURED_OPS:
                     self.states[statement.name] = statement, empty(statement.op, self.shape(()), self.real)
                 case Reducer():
-                    if statement.shape:
-                        raise ValueError(f"reducer arrays are not supported yet: {statement.name}")
                     held = np.dtype(np.int32) if statement.dtype == "int32" else self.real
-                    start = np.full(self.shape(()), identity(statement.op, held), dtype=held)
+                    shape = self.shape(array_axes(self.case.program, statement))
+                    start = np.full(shape, identity(statement.op, held), dtype=held)
                     self.reducers[statement.name] = (statement, start)
                 case Update() if statement.reducer in self.states:
                     self.structured_update(statement)
@@ -211,7 +212,10 @@ class _Chunk:
                 case Store():
                     self.store(statement)
                 case Loop():
-                    for _ in range(int(self.integers[statement.count])):
+                    for trip in range(int(self.integers[statement.count])):
+                        if statement.index is not None:
+                            self.trips[statement.index] = trip
+                            self.values[statement.index] = np.asarray(trip, dtype=np.int32)
                         self.run(statement.body)
                 case StageBoundary() | Reduce():
                     pass
@@ -219,15 +223,20 @@ class _Chunk:
     def update(self, statement: Update) -> None:
         reducer, total = self.reducers[statement.reducer]
         combine = _UFUNCS[reducer.op]
+        if reducer.shape and not self.stays(reducer, statement):
+            self.scatter(statement, reducer, total)
+            return
         value = np.broadcast_to(self.stored(self.value(statement.value), reducer.dtype), self.shape(statement.over))
         if statement.where is not None:
             value = np.where(self.value(statement.where), value, value.dtype.type(identity(reducer.op, value.dtype)))
-        places = tuple(self.position[axis] for axis in statement.over)
+        kept = array_axes(self.case.program, reducer)
+        places = tuple(self.position[axis] for axis in statement.over if axis not in kept)
         if reducer.order == "strict":
             # a left fold: index order is that of `over`, last axis fastest
-            line = np.moveaxis(value, places, range(1, 1 + len(places))).reshape(len(value), -1)
-            line = np.concatenate([total.reshape(len(value), 1), line], axis=1)
-            total = combine.accumulate(line, axis=1)[:, -1].reshape(total.shape)
+            line = np.moveaxis(value, places, range(self.rank - len(places), self.rank))
+            line = line.reshape(*line.shape[: self.rank - len(places)], -1)
+            line = np.concatenate([total.reshape(*line.shape[:-1], 1), line], axis=-1)
+            total = combine.accumulate(line, axis=-1)[..., -1].reshape(total.shape)
         else:
             total = combine(total, combine.reduce(value, axis=places, keepdims=True, dtype=total.dtype))
         self.reducers[statement.reducer] = (reducer, total)
@@ -239,6 +248,30 @@ class _Chunk:
         places = tuple(self.position[axis] for axis in statement.over)
         part = direct(reducer.op, value, where, places, fold=reducer.order == "strict")
         self.states[statement.reducer] = reducer, combined(reducer.op, state, part)
+
+    def stays(self, reducer: Reducer, update: Update) -> bool:
+        """True when each point contributes to the element at its own coordinates."""
+        axes = array_axes(self.case.program, reducer)
+        return update.index == tuple(Index(axis=axis) for axis in axes) and set(axes) <= set(update.over)
+
+    def scatter(self, statement: Update, reducer: Reducer, total: Array) -> None:
+        """Contributions one by one, in index order, each to the element that its index names."""
+        shape = self.shape(statement.over)
+        places = [np.arange(shape[0]).reshape([-1] + [1] * (self.rank - 1))]
+        places += [np.zeros(1, dtype=np.intp)] * (self.rank - 1)
+        for axis, index in zip(array_axes(self.case.program, reducer), statement.index, strict=True):
+            places[self.position[axis]] = self.value(index)
+        order = [0, *(self.position[axis] for axis in statement.over)]
+        order += [place for place in range(self.rank) if place not in order]
+
+        def flat(values: Array) -> Array:
+            return np.broadcast_to(values, shape).transpose(order).reshape(-1)
+
+        value, line = flat(self.stored(self.value(statement.value), reducer.dtype)), [flat(place) for place in places]
+        if statement.where is not None:
+            enabled = flat(np.asarray(self.value(statement.where)))
+            value, line = value[enabled], [place[enabled] for place in line]
+        _UFUNCS[reducer.op].at(total, tuple(line), value)
 
     def store(self, statement: Store) -> None:
         tensor = self.case.program.tensor(statement.tensor)
@@ -332,8 +365,9 @@ class _Chunk:
     def subscript(self, index: Affine) -> Array:
         place = self.along(self.row, np.full(1, index.constant))
         for name, factor in index.terms:
-            if name in self.integers:
-                place = place + factor * int(self.integers[name])
+            known = self.integers.get(name, self.trips.get(name))
+            if known is not None:
+                place = place + factor * int(known)
             else:
                 place = place + factor * self.along(name, self.coordinates(name))
         return place

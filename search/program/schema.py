@@ -36,7 +36,7 @@ STATEMENTS: dict[str, dict[str, tuple[FieldKind, bool]]] = {
     "tile": {"name": ("name", True), "over": ("names", True), "value": ("expression", True)},
     "store": {"tensor": ("name", True), "over": ("names", True), "value": ("expression", True)},
     "stage": {},
-    "loop": {"count": ("name", True), "body": ("body", True)},
+    "loop": {"count": ("name", True), "index": ("name", False), "body": ("body", True)},
 }
 """Statement to its keys: what stands there, and whether it must."""
 
@@ -55,7 +55,7 @@ _MEANINGS = {
     "tile": "One value per point of `over`, kept for later statements.",
     "store": "Writes an output; `over: []` writes one value per row.",
     "stage": "An effect boundary: nothing moves across it.",
-    "loop": "Runs `body` as often as a dim or an integer param says.",
+    "loop": "Runs `body` as often as a dim or an integer param says; `index` names the trip's number, from 0.",
 }
 
 

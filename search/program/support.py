@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from search.errors import Problem
 from search.program.dtypes import program_dtypes
-from search.program.ir import Cast, Loop, Program, Reducer, Tile, Update
+from search.program.ir import Cast, Program, Tile
 from search.program.report import Report, child
 from search.program.walk import placed, statements, walk
 
@@ -28,15 +28,6 @@ def unsupported(program: Program) -> tuple[Problem, ...]:
     types = program_dtypes(program)
     for pointer, statement in statements(program.body):
         match statement:
-            case Reducer():
-                if statement.shape:
-                    message = f"reducer arrays are {_LATER}; reduce one value per row"
-                    report.add(pointer + "/shape", list(statement.shape), message, [])
-            case Update(index=index) if index:
-                message = f"indexed updates are {_LATER}; reduce one value per row"
-                report.add(pointer + "/index", len(index), message, [])
-            case Loop():
-                report.add(pointer, None, f"loops are {_LATER}; reduce over an axis instead")
             case Tile() if types.get(statement.name) == "bool":
                 message = f"tiles of conditions are {_LATER}; use select(condition, 1.0, 0.0)"
                 report.add(pointer + "/value", "bool", message, ["float32", "int32"])

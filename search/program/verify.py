@@ -6,7 +6,10 @@ cannot lower yet. Problems carry JSON pointers into the program's document.
 
 from __future__ import annotations
 
+import contextlib
+
 from search.errors import Problem
+from search.program.arrays import array_axes, entry_axis
 from search.program.bounds import verify_case
 from search.program.declarations import NAME_RULE, check_declarations, name_problem
 from search.program.dtypes import (
@@ -175,11 +178,7 @@ class _Verifier:
             self.report.add(here + "/order", statement.order, "unknown order", ["any", "strict"])
         if statement.op in STRUCTURED_OPS:
             self.plain(statement, here)
-        for position, extent in enumerate(statement.shape):
-            self.reads.used.add(extent)
-            if extent not in self.reads.columns and extent not in self.program.dims:
-                message = f"{shown_text(extent)!r} is not a column axis or a dim"
-                self.report.add(f"{here}/shape/{position}", extent, message, [*self.reads.columns, *self.program.dims])
+        self.shape(statement, here)
         self.reads.reducers.setdefault(statement.name, ReducerState(statement=statement, pointer=here))
 
     def plain(self, statement: Reducer, here: str) -> None:
@@ -188,6 +187,26 @@ class _Verifier:
             if given not in ([], None, "any"):
                 message = f"{statement.op!r} holds several values and takes no {field!r}; leave it out"
                 self.report.add(f"{here}/{field}", field, message, "nothing")
+
+    def shape(self, statement: Reducer, here: str) -> None:
+        taken: list[str] = []
+        allowed = [*self.reads.columns, *self.program.dims]
+        for position, entry in enumerate(statement.shape):
+            field = f"{here}/shape/{position}"
+            self.reads.used.add(entry)
+            if entry not in allowed:
+                self.report.add(field, entry, f"{shown_text(entry)!r} is not a column axis or a dim", allowed)
+                continue
+            try:
+                axis = entry_axis(self.program, entry, (*statement.shape, *taken))
+            except KeyError:
+                message = f"no column axis runs over {entry!r}, so the result could not be read; declare one"
+                self.report.add(field, entry, message, self.reads.columns)
+                continue
+            if axis in taken:
+                self.report.add(field, entry, f"axis {axis!r} stands twice", self.reads.columns)
+            taken.append(axis)
+            self.reads.used.add(axis)
 
     def reducer(self, name: str, field: str) -> ReducerState | None:
         state = self.reads.reducers.get(name)
@@ -214,7 +233,11 @@ class _Verifier:
             message = f"update of {statement.reducer!r} after its finalize; move it before, or open another reducer"
             self.report.add(here + "/reducer", statement.reducer, message)
         if len(statement.index) != len(state.statement.shape):
-            message = f"{statement.reducer!r} has {len(state.statement.shape)} axes, not {len(statement.index)}"
+            shape = ", ".join(state.statement.shape) or "one value per row"
+            message = (
+                f"{statement.reducer!r} has {len(state.statement.shape)} axes ({shape}), not {len(statement.index)}; "
+                "give one index expression for each"
+            )
             self.report.add(here + "/index", len(statement.index), message, len(state.statement.shape))
         state.updated = True
         if state.statement.op in REDUCE_OPS:
@@ -226,6 +249,10 @@ class _Verifier:
             message = f"{statement.reducer!r} is finalized already, into {state.into!r}; remove the second finalize"
             self.report.add(here + "/reducer", statement.reducer, message)
         self.results(statement, state.statement.op if state else None, state.statement.dtype if state else None, here)
+        if state is not None and state.statement.shape:
+            self.reads.scalars.discard(statement.into)
+            with contextlib.suppress(KeyError):  # reported where the reducer was opened
+                self.reads.arrays[statement.into] = array_axes(self.program, state.statement)
         if state is not None:
             state.into = state.into or statement.into
 
@@ -278,10 +305,15 @@ class _Verifier:
         if statement.count not in self.reads.integers:
             message = f"{shown_text(statement.count)!r} is not a dim or an integer param"
             self.report.add(here + "/count", statement.count, message, sorted(self.reads.integers))
-        scalars, tiles = set(self.reads.scalars), dict(self.reads.tiles)
+        if not statement.body:
+            self.report.add(here + "/body", [], "the loop has no statements")
+        scalars, tiles, counters = set(self.reads.scalars), dict(self.reads.tiles), set(self.reads.counters)
+        if statement.index is not None:
+            self.define(statement.index, here + "/index", "int32")
+            self.reads.counters.add(statement.index)
         self.body(statement.body, here + "/body", in_loop=True)
         # zero trips are allowed, so nothing that only the loop defines exists after it
-        self.reads.scalars, self.reads.tiles = scalars, tiles
+        self.reads.scalars, self.reads.tiles, self.reads.counters = scalars, tiles, counters
 
     def finish(self) -> None:
         for name, state in self.reads.reducers.items():

@@ -89,7 +89,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 
 def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:
-    """The expression with row scalars and tiles replaced by expressions (tensors, axes and subscripts stay)."""
+    """The expression with row scalars and tiles replaced by expressions (in subscripts by names)."""
     match expr:
         case Name():
             return values.get(expr.name, expr)
@@ -107,12 +107,18 @@ def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:
             return replace(expr, args=tuple(substituted(arg, values) for arg in expr.args))
         case Cast():
             return replace(expr, value=substituted(expr.value, values))
+        case Load():
+            moved = {old: new.name for old, new in values.items() if isinstance(new, Name)}
+            return replace(
+                expr,
+                index=tuple(affine({moved.get(n, n): factor for n, factor in s.terms}, s.constant) for s in expr.index),
+            )
         case _:
             return expr
 
 
 def renamed(expr: Expr, names: Mapping[str, str]) -> Expr:
-    """The expression with row scalars and tiles renamed."""
+    """The expression with row scalars, tiles and loop indices renamed."""
     return substituted(expr, {old: Name(name=new) for old, new in names.items()})
 
 
@@ -159,5 +165,7 @@ def defined(statement: Statement) -> tuple[str, ...]:
             return (statement.name,)
         case Finalize() | Reduce():
             return statement.results
+        case Loop():
+            return () if statement.index is None else (statement.index,)
         case _:
             return ()

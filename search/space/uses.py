@@ -6,6 +6,8 @@ Candidate-independent facts, read from the desugared program. ``inline_tiles`` g
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from search.program.case import Case
@@ -27,7 +29,12 @@ from search.program.ir import (
     Tile,
     Update,
 )
-from search.program.walk import children, natural
+from search.program.walk import children, natural, statements
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopEnd:
+    """Stands behind the last statement of a loop's body."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +42,8 @@ class Use:
     """One statement of the desugared body with everything it reads, each distinct read once, in order."""
 
     index: int
-    """Position in the desugared body."""
-    statement: Statement
+    """Position in the desugared body, loop bodies counted where they stand (a ``LoopEnd`` has its loop's)."""
+    statement: Statement | LoopEnd
     over: tuple[str, ...]
     """() for statements that run once per row."""
     loads: tuple[Load, ...]
@@ -45,7 +52,9 @@ class Use:
     inlined: frozenset[str]
     """Tiles whose expressions it evaluates itself (with ``inline_tiles``, else none)."""
     scalars: frozenset[str]
-    """Params, dims and row scalars named by its expressions."""
+    """Params, dims, row scalars, loop indices and finalized arrays named by its expressions."""
+    loops: tuple[int, ...] = ()
+    """The loops around it, outermost first, by index."""
 
     @property
     def distributed(self) -> bool:
@@ -58,28 +67,40 @@ class Use:
 
 
 def statement_uses(program: Program, *, inline_tiles: bool = False) -> tuple[Use, ...]:
-    """The uses of every statement of a *desugared* program, in order; with ``inline_tiles`` its tiles are left out."""
-    tiles = {s.name: s for s in program.body if isinstance(s, Tile)}
-    uses = []
-    for index, statement in enumerate(program.body):
-        if inline_tiles and isinstance(statement, Tile):
-            continue
-        reads = _Reads(tiles, inline_tiles)
-        for expr in statement_expressions(statement):
-            reads.visit(expr)
-        over = statement.over if isinstance(statement, Update | Tile | Store) else ()
-        uses.append(
-            Use(
-                index=index,
-                statement=statement,
-                over=over,
-                loads=tuple(reads.loads),
-                tiles=tuple(reads.tiles),
-                inlined=frozenset(reads.inlined),
-                scalars=frozenset(reads.scalars),
-            )
-        )
-    return tuple(uses)
+    """The uses of every statement of a *desugared* program, in order; with ``inline_tiles`` its tiles are left out.
+
+    A loop is followed by the uses of its body and a ``LoopEnd``.
+    """
+    tiles = {s.name: s for _, s in statements(program.body) if isinstance(s, Tile)}
+    numbers = itertools.count()
+
+    def uses(body: tuple[Statement, ...], loops: tuple[int, ...]) -> Iterator[Use]:
+        for statement in body:
+            index = next(numbers)
+            if isinstance(statement, Loop):
+                yield _use(statement, index, loops, _Reads(tiles, inline_tiles))
+                yield from uses(statement.body, (*loops, index))
+                yield _use(LoopEnd(), index, loops, _Reads(tiles, inline_tiles))
+            elif not (inline_tiles and isinstance(statement, Tile)):
+                reads = _Reads(tiles, inline_tiles)
+                for expr in statement_expressions(statement):
+                    reads.visit(expr)
+                yield _use(statement, index, loops, reads)
+
+    return tuple(uses(program.body, ()))
+
+
+def _use(statement: Statement | LoopEnd, index: int, loops: tuple[int, ...], reads: _Reads) -> Use:
+    return Use(
+        index=index,
+        statement=statement,
+        over=statement.over if isinstance(statement, Update | Tile | Store) else (),
+        loads=tuple(reads.loads),
+        tiles=tuple(reads.tiles),
+        inlined=frozenset(reads.inlined),
+        scalars=frozenset(reads.scalars),
+        loops=loops,
+    )
 
 
 def statement_expressions(statement: Statement) -> tuple[Expr, ...]:
@@ -89,7 +110,7 @@ def statement_expressions(statement: Statement) -> tuple[Expr, ...]:
             return () if statement.seed is None else (statement.seed,)
         case Update():
             where = () if statement.where is None else (statement.where,)
-            return (*where, statement.value)
+            return (*where, *statement.index, statement.value)
         case Let() | Tile() | Store():
             return (statement.value,)
         case Loop():

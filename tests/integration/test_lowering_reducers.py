@@ -1,4 +1,4 @@
-"""Deferred reducers compiled and run: every program against numpy sums written here, which share no code with the oracle.
+"""Deferred reducers compiled and run, against numpy sums written here, which share no code with the oracle.
 
 A reference answers, for each output, its values in float64 and what its contributions amount to in magnitude: float32
 rounding is a small part of that, while one contribution lost or counted twice is a large one.
@@ -25,7 +25,8 @@ from search.space.candidate import Candidate, CpuMapping
 pytestmark = pytest.mark.toolchain
 
 Inputs = Mapping[str, np.ndarray]
-Reference = Callable[[Inputs, Mapping[str, int]], dict[str, tuple[np.ndarray, np.ndarray]]]
+Expected = dict[str, tuple[np.ndarray, np.ndarray]]
+Reference = Callable[[Inputs, Mapping[str, int]], Expected]
 ROWS = 19
 """Above a packet of 16 rows, and no multiple of one."""
 ROUNDING = 3e-6
@@ -103,6 +104,42 @@ def store(tensor: str, over: str, value: str) -> dict[str, Any]:
 
 def total(terms: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     return terms.sum(axes), np.abs(terms).sum(axes)
+
+
+def peaks(v: Inputs, d: Mapping[str, int]) -> Expected:
+    held = np.full((ROWS, d["n"], d["m"]), -np.inf)
+    for i in range(d["m"]):
+        here = (v["A"][:, i, :, None] * v["w"][:, None, :]).max(2)
+        held[:, :, d["m"] - 1 - i] = np.maximum(held[:, :, d["m"] - 1 - i], here)
+        if i < 2:
+            held[:, 2, i] = np.maximum(held[:, 2, i], 10 * v["w"][:, 0])
+    held[:, d["n"] - 1, 0] = np.maximum(held[:, d["n"] - 1, 0], 0.125)
+    held = np.maximum(held, -0.5)
+    return {"y": (2 * held, 0 * held), "z": total(held.reshape(ROWS, -1), (1,))}
+
+
+def binned(v: Inputs, d: Mapping[str, int]) -> Expected:
+    place = (v["x"].astype(np.float32) * np.float32(3)).astype(np.int32)
+    sums, sizes, counts = (np.zeros((ROWS, d["m"])) for _ in range(3))
+    for row in range(ROWS):
+        for j in range(d["n"]):
+            x, at = v["x"][row, j], place[row, j]
+            sums[row, min(max(at, 0), d["m"] - 1)] += x
+            sizes[row, min(max(at, 0), d["m"] - 1)] += abs(x)
+            if 0 <= at < d["m"] and x != 0.5:
+                counts[row, at] += 1
+    return {"y": (sums, sizes), "z": (counts, 0 * counts)}
+
+
+def streamed(v: Inputs, d: Mapping[str, int]) -> Expected:
+    y, z = [np.zeros((ROWS, d["m"]))] * 2, [np.zeros(ROWS)] * 2
+    for t in range(d["n"]):
+        w = v["x"][:, t] * (t + 1)
+        part = v["A"][:, :, t, :] * w[:, None, None]
+        kept = np.delete(part + 0.5, t, axis=2)
+        y = [y[0] + kept.sum(2), y[1] + np.abs(kept).sum(2)]
+        z = [z[0] + (part * part).sum((1, 2)) + w, z[1] + (part * part).sum((1, 2)) + np.abs(w)]
+    return {"y": (y[0], y[1]), "z": (z[0], z[1])}
 
 
 PROBES: dict[str, Probe] = {
@@ -191,6 +228,142 @@ PROBES: dict[str, Probe] = {
         },
         n=131,
         same_bits=True,
+    ),
+    "matrix times vector": probe(
+        [
+            opened("acc", shape=["i"]),
+            update("acc", "i j", "A * x", index=["index(i)"]),
+            closed("acc", "y0"),
+            store("y", "i", "y0 + bias"),
+        ],
+        "A:row,i,j x:j bias:i > y:row,i",
+        lambda v, d: {
+            "y": (
+                (v["A"] * v["x"]).sum(2) + v["bias"],
+                np.abs(v["A"] * v["x"]).sum(2) + np.abs(v["bias"]),
+            )
+        },
+        m=7,
+        n=45,
+    ),
+    "a matrix of results, several sites, a seed each": probe(
+        [
+            opened("acc", "max", shape=["n", "i"], seed="-0.5"),
+            update("acc", "i j k", "A * w", index=["index(j)", "m - 1 - index(i)"]),
+            update("acc", "i", "10.0 * w[0]", index=["2", "index(i)"], where="index(i) < 2"),
+            update("acc", "", "0.125", index=["n - 1", "0"]),
+            closed("acc", "peaks"),
+            {"reduce": {"into": "all", "op": "sum", "over": ["i", "j"], "value": "peaks"}},
+            store("y", "i j", "peaks * 2.0"),
+            store("z", "", "all"),
+        ],
+        "A:row,i,j w:row,k > y:row,j,i z:row",
+        peaks,
+        m=4,
+        n=5,
+        q=11,
+    ),
+    "counts by an index from data, clamped and guarded": probe(
+        [
+            opened("clamped", shape=["i"]),
+            opened("guarded", shape=["i"], dtype="int32"),
+            update("clamped", "j", "x", index=["max(min(cast(x * 3.0, int32), m - 1), 0)"]),
+            update(
+                "guarded",
+                "j",
+                "1",
+                index=["cast(x * 3.0, int32)"],
+                where="cast(x * 3.0, int32) >= 0 and cast(x * 3.0, int32) < m and x != 0.5",
+            ),
+            closed("clamped", "sums"),
+            closed("guarded", "counts"),
+            store("y", "i", "sums"),
+            store("z", "i", "cast(counts, float32)"),
+        ],
+        "x:row,j > y:row,i z:row,i",
+        binned,
+        m=5,
+        n=77,
+    ),
+    "strict arrays": probe(
+        [
+            opened("acc", shape=["i"], order="strict"),
+            update("acc", "j i", "A * x", index=["index(i)"]),
+            closed("acc", "y0"),
+            store("y", "i", "y0"),
+        ],
+        "A:row,i,j x:j > y:row,i",
+        lambda v, d: {"y": total(v["A"] * v["x"], (2,))},
+        m=5,
+        n=33,
+        same_bits=True,
+    ),
+    "streaming over tiles, one collective": probe(
+        [
+            opened("acc", shape=["i"]),
+            opened("square"),
+            {
+                "loop": {
+                    "count": "n",
+                    "index": "t",
+                    "body": [
+                        {"let": {"name": "w", "value": "x[t] * cast(t + 1, float32)"}},
+                        {"tile": {"name": "part", "over": ["i", "k"], "value": "A[i, t, k] * w"}},
+                        update("acc", "i k", "part + 0.5", index=["index(i)"], where="index(k) != t"),
+                        update("square", "i k", "part * part"),
+                        update("square", "", "w"),
+                    ],
+                }
+            },
+            closed("acc", "y0"),
+            closed("square", "z0"),
+            store("y", "i", "y0"),
+            store("z", "", "z0"),
+        ],
+        "A:row,i,j,k x:row,j > y:row,i z:row",
+        streamed,
+        m=3,
+        n=4,
+        q=21,
+    ),
+    "loops in loops, and loops of no trips": probe(
+        [
+            opened("acc"),
+            opened("never", "max", seed="-3.0"),
+            update("acc", "j", "x"),
+            {
+                "loop": {
+                    "count": "m",
+                    "body": [
+                        {
+                            "loop": {
+                                "count": "twice",
+                                "index": "t",
+                                "body": [update("acc", "j", "x * cast(t + 1, float32)")],
+                            }
+                        },
+                        update("acc", "", "0.25"),
+                    ],
+                }
+            },
+            {"loop": {"count": "zero", "index": "u", "body": [update("never", "j", "x[9 * u]")]}},
+            closed("acc", "y0"),
+            closed("never", "z0"),
+            store("y", "j", "x * y0"),
+            store("z", "i", "z0"),
+        ],
+        "x:row,j > y:row,j z:row,i",
+        lambda v, d: {
+            "y": (
+                v["x"] * (v["x"].sum(1) * 10 + 0.75)[:, None],
+                np.abs(v["x"]) * (np.abs(v["x"]).sum(1) * 10 + 0.75)[:, None],
+            ),
+            "z": (np.full((ROWS, 3), -3.0), np.zeros((ROWS, 3))),
+        },
+        m=3,
+        n=37,
+        twice_=2,
+        zero_=0,
     ),
 }
 

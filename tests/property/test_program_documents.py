@@ -35,7 +35,13 @@ FULL: dict[str, Any] = {
     "body": [
         {"reducer": {"name": "acc", "op": "sum", "seed": "-eps"}},
         {"reducer": {"name": "bins", "op": "max", "dtype": "int32", "shape": ["head"], "order": "strict"}},
-        {"loop": {"count": "trips", "body": [{"update": {"reducer": "acc", "over": ["head", "col"], "value": "x"}}]}},
+        {
+            "loop": {
+                "count": "trips",
+                "index": "t",
+                "body": [{"update": {"reducer": "acc", "over": ["head", "col"], "value": "x * cast(t, float32)"}}],
+            }
+        },
         {
             "update": {
                 "reducer": "bins",
@@ -49,9 +55,9 @@ FULL: dict[str, Any] = {
         {"finalize": {"reducer": "bins", "into": "best"}},
         {"stage": {}},
         {"reduce": {"into": "peak", "op": "max", "over": ["col"], "value": "x[0, col]"}},
-        {"tile": {"name": "t", "over": ["col"], "value": "x[heads - 1, col] - peak"}},
-        {"let": {"name": "scale", "value": "select(total > 0, total, 1) * cast(best, float32)"}},
-        {"store": {"tensor": "y", "over": ["head", "col"], "value": "t / scale"}},
+        {"tile": {"name": "part", "over": ["col"], "value": "x[heads - 1, col] - peak"}},
+        {"let": {"name": "scale", "value": "select(total > 0, total, 1)"}},
+        {"store": {"tensor": "y", "over": ["head", "col"], "value": "part / scale + cast(best, float32)"}},
     ],
 }
 

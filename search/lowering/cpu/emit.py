@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 
 from search.lowering.contract import Emitted
 from search.lowering.cpu import names
@@ -11,7 +12,7 @@ from search.lowering.cpu.geometry import Geometry, geometry_of
 from search.lowering.cpu.preamble import helper_source
 from search.lowering.cpu.rows import RowSteps
 from search.lowering.cpu.states import partial_arrays
-from search.lowering.cpu.tensors import Layout, layout_of
+from search.lowering.cpu.tensors import Layout, array_layout, layout_of
 from search.lowering.cpu.text import Text
 from search.lowering.cpu.traversal import Traversal
 from search.planning.schedule import (
@@ -24,9 +25,12 @@ from search.planning.schedule import (
     RowStore,
     RowUpdate,
     Schedule,
+    SerialLoop,
     Step,
+    flat_steps,
 )
-from search.program.ir import STRUCTURED_OPS
+from search.program.ir import STRUCTURED_OPS, Loop
+from search.program.walk import statements
 
 SYMBOL = "kernel"
 PASS_CONFIG = {"tl.disable_safe_memory_legalize": True, "tirx.disable_vectorize": True}
@@ -95,15 +99,10 @@ class _Module:
         head.line('"""')
         head.line("")
         helpers = "".join(f"\n\n{helper_source(name)}\n" for name in sorted(self.used))
-        exact = any(state.strict for state in self.schedule.reducers)
-        return (
-            head.source()
-            + _IMPORTS
-            + (_NO_CONTRACTION if exact else "")
-            + helpers
-            + body
-            + _MAIN.format(config=repr(PASS_CONFIG).replace("'", '"'))
-        )
+        parts = [head.source(), _IMPORTS]
+        if any(state.strict for state in self.schedule.reducers):
+            parts.append(_NO_CONTRACTION)
+        return "".join([*parts, helpers, body, _MAIN.format(config=repr(PASS_CONFIG).replace("'", '"'))])
 
     def _body(self) -> str:
         text = Text()
@@ -127,13 +126,16 @@ class _Module:
         """Everything a packet holds: partials, row scalars, private tiles, packets to stream."""
         geometry, schedule = self.geometry, self.schedule
         for state in schedule.reducers:
-            shape = f"({geometry.row_block * geometry.partials}, {geometry.width})"
+            shape = f"({state.elements * geometry.row_block * geometry.partials}, {geometry.width})"
             if state.strict:
-                shape = f"({geometry.row_block}, {geometry.rows_across})"
-            for array in partial_arrays(state):
-                text.line(f"{array.text} = T.alloc_local({shape}, {_constant(array.dtype)})")
+                shape = f"({state.elements * geometry.row_block}, {geometry.rows_across})"
+            for held in partial_arrays(state):
+                text.line(f"{held.text} = T.alloc_local({shape}, {_constant(held.dtype)})")
         for name, dtype in schedule.scalar_dtypes:
             text.line(f"{names.scalar(name)} = T.alloc_local(({geometry.slots},), {_constant(dtype)})")
+        for array in schedule.arrays:
+            shape = f"({geometry.slots}, {prod(array.extents)})"
+            text.line(f"{names.array(array.name)} = T.alloc_local({shape}, {_constant(array.dtype)})")
         for tile in schedule.private_tiles:
             passes = -(-tile.extent // geometry.chunk)
             shape = f"({geometry.row_block}, {passes * geometry.width * geometry.vector})"
@@ -147,7 +149,7 @@ class _Module:
 
     def _streamed(self) -> list[str]:
         out = []
-        for step in self.schedule.steps:
+        for step, _ in flat_steps(self.schedule.steps):
             for op in step.ops if isinstance(step, DistributedLoop) else ():
                 if isinstance(op, GlobalStore) and op.streaming and op.tensor not in out:
                     out.append(op.tensor)
@@ -163,26 +165,47 @@ class _Module:
         ]
         if missing:
             raise UnsupportedError(f"reducer dtypes of {', '.join(missing)}")
+        arrays = {array.name: array_layout(array) for array in self.schedule.arrays}
         steps = RowSteps(
-            text=text, geometry=self.geometry, scope=scope, layouts=self.layouts, reducers=reducers, rows=self.rows
+            text=text,
+            geometry=self.geometry,
+            scope=scope,
+            layouts=self.layouts,
+            reducers=reducers,
+            arrays=arrays,
+            rows=self.rows,
         )
         extents = {axis.name: self.case.extent(axis.name) for axis in self.case.program.axes}
-        for step in self.schedule.steps:
+
+        def write(step: Step, depth: int) -> None:
             text.line(f"# {_purpose(step)}")
-            if not isinstance(step, DistributedLoop):
-                steps.write(step)
-                continue
-            traversal = Traversal(
-                text=text,
-                geometry=self.geometry,
-                loop=step,
-                scope=scope,
-                layouts=self.layouts,
-                extents=extents,
-                reducers=reducers,
-                rows=self.rows,
-            )
-            traversal.write()
+            match step:
+                case SerialLoop():
+                    if step.trips == 0:
+                        text.line("# (no trips)")
+                        return
+                    count = self.rows if step.count == self.case.program.row_axis.dim else str(step.trips)
+                    counter = f"trip{depth}" if step.index is None else names.counter(step.index)
+                    with text.block(f"for {counter} in T.serial({count}):"):
+                        for inner in step.steps:
+                            write(inner, depth + 1)
+                case DistributedLoop():
+                    Traversal(
+                        text=text,
+                        geometry=self.geometry,
+                        loop=step,
+                        scope=scope,
+                        layouts=self.layouts,
+                        extents=extents,
+                        reducers=reducers,
+                        arrays=arrays,
+                        rows=self.rows,
+                    ).write()
+                case _:
+                    steps.write(step)
+
+        for step in self.schedule.steps:
+            write(step, 0)
 
     def _names(self) -> dict[str, Value]:
         """Params and dims as constants (the row dim as the argument), row scalars as their slot."""
@@ -196,6 +219,9 @@ class _Module:
             out[name] = Value(text=self.rows if row_dim else str(int(case.dims[name])), dtype="int32")
         for name, dtype in self.schedule.scalar_dtypes:
             out[name] = Value(text=f"{names.scalar(name)}[{self.geometry.slot}]", dtype=dtype)
+        for _, statement in statements(case.program.body):
+            if isinstance(statement, Loop) and statement.index is not None:
+                out[statement.index] = Value(text=names.counter(statement.index), dtype="int32")
         return out
 
 
@@ -207,6 +233,8 @@ def _purpose(step: Step) -> str:
         case DistributedLoop():
             axes = " x ".join(names.checked(axis) for axis in step.axes)
             return f"over {axes}" + (": snapshot" if step.purpose == "snapshot" else "")
+        case SerialLoop():
+            return f"{step.trips} trips"
         case RowUpdate():
             return f"{names.checked(step.reducer)}: the row itself contributes once"
         case Collective():

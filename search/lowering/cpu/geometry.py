@@ -65,15 +65,17 @@ class Geometry:
         """Head of the loop over the rows that share the lanes."""
         return f"for s in T.serial({self.rows_across}):" if self.rows_across > 1 else None
 
-    def accumulator(self, partial: str, lane: str) -> str:
-        """Index text of a partial: ``[row_block · partials, width]``."""
-        first = join(product("r" if self.row_block > 1 else "0", self.partials), partial)
+    def accumulator(self, partial: str, lane: str, element: str = "0") -> str:
+        """Index text of a partial: ``[elements · row_block · partials, width]``, elements of a reducer array."""
+        blocks = product(element, self.row_block * self.partials)
+        first = join(blocks, product("r" if self.row_block > 1 else "0", self.partials), partial)
         second = join(product("s" if self.rows_across > 1 else "0", self.lanes), lane)
         return f"{first}, {second}"
 
-    def chain(self) -> str:
-        """Index text of the one chain of the current row's strict fold: ``[row_block, rows_across]``."""
-        return f"{'r' if self.row_block > 1 else '0'}, {'s' if self.rows_across > 1 else '0'}"
+    def chain(self, element: str = "0") -> str:
+        """Index text of the one chain of the current row's strict fold: ``[elements · row_block, rows_across]``."""
+        first = join(product(element, self.row_block), "r" if self.row_block > 1 else "0")
+        return f"{first}, {'s' if self.rows_across > 1 else '0'}"
 
     def private(self, pass_: str, offset: str) -> str:
         """Index text of private storage: packets of S·L·V scalars, one per pass, so that lanes are contiguous."""

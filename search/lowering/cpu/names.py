@@ -53,6 +53,21 @@ def temporary(reducer: str, name: str) -> str:
     return f"t_{checked(name)}_{checked(reducer)}"
 
 
+def array(name: str) -> str:
+    """A finalized reducer array (one per row of the packet)."""
+    return f"r_{checked(name)}"
+
+
+def counter(name: str) -> str:
+    """The index of a serial loop."""
+    return f"i_{checked(name)}"
+
+
+def element(reducer: str) -> str:
+    """The element of a reducer array that an update contributes to."""
+    return f"n_{checked(reducer)}"
+
+
 def value(name: str) -> str:
     """A value of one element, inside one traversal."""
     return f"v_{checked(name)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from search.planning.schedule import Collective, DistributedLoop, Schedule, Step
+from search.planning.schedule import ArrayIndex, Collective, DistributedLoop, Schedule, Step, flat_steps
 from search.program.algorithms import AlgorithmWord
 from search.program.ir import Binary, Call, Expr
 from search.program.monoids import MONOIDS
@@ -39,7 +39,7 @@ def describe_numerics(schedule: Schedule) -> dict[str, str]:
         "contraction": "no fma: a strict fold rounds every operation" if strict else "fma allowed",
         "denormals": "kept unless a function says otherwise",
     }
-    for step in schedule.steps:
+    for step, _ in flat_steps(schedule.steps):
         if isinstance(step, Collective) and step.strict:
             out[f"strict {step.op} reduction"] = "left fold in index order"
         elif isinstance(step, Collective):
@@ -68,3 +68,6 @@ def _expressions(step: Step) -> Iterator[Expr]:
             expr = getattr(part, field, None)
             if expr is not None:
                 yield expr
+        for index in getattr(part, "index", ()):
+            if isinstance(index, ArrayIndex):
+                yield index.value

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import Scope, Value
 from search.lowering.cpu.geometry import Geometry, join
-from search.lowering.cpu.states import absorb, merge, partial_arrays
+from search.lowering.cpu.states import merge, partial_arrays
 from search.lowering.cpu.tensors import Layout
 from search.lowering.cpu.text import Text
+from search.lowering.cpu.traversal import accumulate
 from search.planning.schedule import (
-    Accumulate,
     Collective,
     DistributedLoop,
     OpenReducer,
@@ -21,6 +21,7 @@ from search.planning.schedule import (
     RowLoad,
     RowStore,
     RowUpdate,
+    SerialLoop,
     Step,
 )
 
@@ -36,8 +37,10 @@ class RowSteps:
         scope: Scope,
         layouts: Mapping[str, Layout],
         reducers: Mapping[str, ReducerState],
+        arrays: Collection[str],
         rows: str,
     ) -> None:
+        self.arrays = arrays
         self.text, self.geometry, self.scope = text, geometry, scope
         self.layouts, self.reducers, self.rows = layouts, reducers, rows
 
@@ -63,8 +66,8 @@ class RowSteps:
                     index = layout.index(layout.natural, self.scope, self.geometry.row, ())
                     value = self.scope.render_as(step.value, layout.dtype)
                     self.text.line(f"{names.tensor(step.tensor)}[{index}] = {value.text}")
-            case DistributedLoop():
-                raise TypeError("a distributed loop is written by Traversal")
+            case DistributedLoop() | SerialLoop():
+                raise TypeError("loops are written by Traversal and by the module")
 
     @contextmanager
     def _each_row(self) -> Iterator[None]:
@@ -89,7 +92,9 @@ class RowSteps:
         blocks, width = self.geometry.row_block * self.geometry.partials, self.geometry.width
         if state.strict:
             blocks, width = self.geometry.row_block, self.geometry.rows_across
-        with self.text.block(f"for b in T.unroll({blocks}, explicit=True):" if blocks > 1 else None):
+        blocks *= state.elements
+        head = f"T.unroll({blocks}, explicit=True)" if state.elements == 1 else f"T.serial({blocks})"
+        with self.text.block(f"for b in {head}:" if blocks > 1 else None):
             self._mark("lanes")
             with self.text.block(f"for w in T.serial({width}):"):
                 for array in arrays:
@@ -97,42 +102,46 @@ class RowSteps:
 
     def _update(self, step: RowUpdate) -> None:
         """The row contributes once, through lane 0's first partial."""
-        state = self.reducers[step.reducer]
         with self._each_row():
-            place = self.geometry.chain() if state.strict else self.geometry.accumulator("0", "0")
-            op = Accumulate(reducer=step.reducer, value=step.value, where=step.where)
-            absorb(self.text, self.scope, state, op, place, "0")
+            accumulate(self.text, self.geometry, self.scope, self.reducers[step.reducer], step, "0", "0")
 
     def _collective(self, step: Collective) -> None:
-        """A tree over the partials, a tree over the lanes, then the seed once."""
+        """A tree over the partials, a tree over the lanes, then the seed once; of an array, element by element."""
+        element = "m" if step.elements > 1 else "0"
+        with self.text.block(f"for m in T.serial({step.elements}):" if step.elements > 1 else None):
+            self._combine(step, element)
+
+    def _combine(self, step: Collective, element: str) -> None:
         geometry, text, state = self.geometry, self.text, self.reducers[step.reducer]
         if step.strict:
             with self._each_row():
-                self._deliver(step, geometry.chain())
+                self._deliver(step, geometry.chain(element), element)
             return
         with text.block(geometry.block_loop):
             for half in halves(geometry.partials):
                 for partial in range(half):
                     self._mark("lanes")
                     with text.block(f"for w in T.serial({geometry.width}):"):
-                        merge(
-                            text, self.scope, state, f"{self._block(partial)}, w", f"{self._block(partial + half)}, w"
-                        )
+                        first, second = self._block(partial, element), self._block(partial + half, element)
+                        merge(text, self.scope, state, f"{first}, w", f"{second}, w")
             if geometry.lanes == 1:
                 self._mark(geometry.across_loop)
             with text.block(geometry.across_loop):
-                self._lane_tree(state)
-                self._deliver(step, geometry.accumulator("0", "0"))
+                self._lane_tree(state, element)
+                self._deliver(step, geometry.accumulator("0", "0", element), element)
 
-    def _deliver(self, step: Collective, index: str) -> None:
-        """What the partial at ``index`` holds becomes row scalars, with the seed combined once."""
+    def _deliver(self, step: Collective, index: str, element: str) -> None:
+        """What the partial at ``index`` holds becomes row scalars or an element of an array; the seed joins once."""
         for into, array in zip(step.results, partial_arrays(self.reducers[step.reducer]), strict=True):
             total = Value(text=f"{array.text}[{index}]", dtype=array.dtype)
             if step.seed is not None:
                 total = self.scope.combine(step.op, self.scope.render_as(step.seed, step.dtype), total)
-            self._assign(into, total.text)
+            if into in self.arrays:
+                self.text.line(f"{names.array(into)}[{self.geometry.slot}, {element}] = {total.text}")
+            else:
+                self._assign(into, total.text)
 
-    def _lane_tree(self, state: ReducerState) -> None:
+    def _lane_tree(self, state: ReducerState, element: str) -> None:
         """Lanes in halves: L/2 pairs, then L/4, … down to lane 0."""
         levels = len(halves(self.geometry.lanes))
         if levels == 0:
@@ -141,11 +150,12 @@ class RowSteps:
         with self.text.block(f"for h in T.unroll({levels}, explicit=True):" if levels > 1 else None):
             self._mark("lanes")
             with self.text.block(f"for l in T.serial({half.strip('()')}):"):
-                first, second = self.geometry.accumulator("0", "l"), self.geometry.accumulator("0", join("l", half))
+                first = self.geometry.accumulator("0", "l", element)
+                second = self.geometry.accumulator("0", join("l", half), element)
                 merge(self.text, self.scope, state, first, second)
 
-    def _block(self, partial: int) -> str:
-        return self.geometry.accumulator(str(partial), "0").split(", ")[0]
+    def _block(self, partial: int, element: str) -> str:
+        return self.geometry.accumulator(str(partial), "0", element).split(", ")[0]
 
 
 def halves(count: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import IDENTITIES, Scope, Value
 from search.lowering.cpu.text import Text
-from search.planning.schedule import Accumulate, ReducerState
+from search.planning.schedule import Accumulate, ReducerState, RowUpdate
 from search.program.ir import DType, Expr
 from search.program.monoids import HELD, MONOIDS, OTHER, PLACE, VALUE, Monoid
 
@@ -44,7 +44,7 @@ def partial_arrays(state: ReducerState) -> tuple[PartialArray, ...]:
     )
 
 
-def absorb(text: Text, scope: Scope, state: ReducerState, op: Accumulate, index: str, place: str) -> None:
+def absorb(text: Text, scope: Scope, state: ReducerState, op: Accumulate | RowUpdate, index: str, place: str) -> None:
     """Lines that join an update's value, where its condition holds, to the partial at ``index``.
 
     ``place`` is the text of the contribution's index among those of its statement.

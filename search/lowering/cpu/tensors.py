@@ -8,6 +8,7 @@ from math import prod
 
 from search.lowering.cpu.expressions import Scope, UnsupportedError
 from search.lowering.cpu.geometry import join, product
+from search.planning.schedule import RowArray
 from search.program.case import Case
 from search.program.ir import Affine, Tensor
 
@@ -77,6 +78,11 @@ def layout_of(case: Case, tensor: Tensor) -> Layout:
         extents=tuple(1 if axis == row else case.extent(axis) for axis in tensor.axes),
         row_at=tensor.axes.index(row) if row in tensor.axes else None,
     )
+
+
+def array_layout(array: RowArray) -> Layout:
+    """The layout of a finalized reducer array, behind the slot of its row."""
+    return Layout(dtype=array.dtype, axes=array.axes, extents=array.extents, row_at=None)
 
 
 def _row_affine(subscript: Affine, axis: str, row: str) -> str:

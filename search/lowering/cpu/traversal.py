@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import Scope, Value
@@ -25,6 +26,7 @@ from search.planning.schedule import (
     PrivateLoad,
     PrivateStore,
     ReducerState,
+    RowUpdate,
 )
 
 LONGEST_EXPLICIT_UNROLL = 4
@@ -54,8 +56,10 @@ class Traversal:
         layouts: Mapping[str, Layout],
         extents: Mapping[str, int],
         reducers: Mapping[str, ReducerState],
+        arrays: Mapping[str, Layout],
         rows: str,
     ) -> None:
+        self.arrays = {name: layout for name, layout in arrays.items() if set(layout.axes) <= set(loop.axes)}
         self.text, self.geometry, self.loop, self.scope = text, geometry, loop, scope
         self.layouts, self.extents, self.reducers, self.rows = layouts, extents, reducers, rows
         # A strict fold takes the elements as they come, whatever lane or partial they belong to.
@@ -177,6 +181,9 @@ class Traversal:
         coordinates.update(self._coordinates())
         values = dict(self.scope.names)
         scope = replace(self.scope, names=values, coordinates=coordinates)
+        for name, layout in self.arrays.items():
+            index = layout.index(layout.natural, scope, "", self.loop.axes)
+            values[name] = Value(text=f"{names.array(name)}[{self.geometry.slot}, {index}]", dtype=layout.dtype)
         for op in self.loop.ops:
             self._op(op, scope, values, place, guard, streamed=streamed)
 
@@ -222,5 +229,42 @@ class Traversal:
                     text.line(f"{names.tensor(op.tensor)}[{index}] = {value.text}")
             case Accumulate():
                 state = self.reducers[op.reducer]
-                index = geometry.chain() if state.strict else geometry.accumulator(place.partial, place.lane)
-                absorb(text, scope, state, op, index, "e")
+                accumulate(text, geometry, scope, state, op, place.partial, place.lane, "e")
+
+
+def accumulate(
+    text: Text,
+    geometry: Geometry,
+    scope: Scope,
+    state: ReducerState,
+    op: Accumulate | RowUpdate,
+    partial: str,
+    lane: str,
+    place: str = "0",
+) -> None:
+    """One contribution: to the lane's partial, or to the row's one chain; of an array, to the element that is named.
+
+    ``place`` is the text of the contribution's index among those of its statement.
+    """
+    element = "0"
+    if op.index:
+        element = _element(scope, op)
+        if not element.isdigit():
+            text.line(f"{names.element(op.reducer)} = {element}")
+            element = names.element(op.reducer)
+    index = geometry.chain(element) if state.strict else geometry.accumulator(partial, lane, element)
+    absorb(text, scope, state, op, index, place)
+
+
+def _element(scope: Scope, op: Accumulate | RowUpdate) -> str:
+    """The flattened element of the array, kept inside it where only the condition does."""
+    terms, below = [], prod(index.extent for index in op.index)
+    for index in op.index:
+        below //= index.extent
+        value = scope.render_as(index.value, "int32")
+        if index.clamped:
+            last = Value(text=str(index.extent - 1), dtype="int32")
+            value = scope.call("maximum_i32", "int32", value, Value(text="0", dtype="int32"))
+            value = scope.call("minimum_i32", "int32", value, last)
+        terms.append(product(f"({value.text})" if value.loose and below > 1 else value.text, below))
+    return join(*terms)
