@@ -45,12 +45,13 @@ types: $(STAMP)
 serve: $(STAMP)
 	$(BIN)/tuner serve --data-dir $(DATA_DIR)
 
-# Each prints what it measured side by side in one run; see bench/README.md. About ten minutes on two cores.
+# Each prints what it measured side by side in one run; see bench/README.md. About twenty minutes on two cores.
 bench: $(STAMP)
 	$(BIN)/python bench/planning.py
 	$(BIN)/python -m bench.compile_cost
 	$(BIN)/python bench/cpu_winners.py
 	$(BIN)/python bench/winner_stability.py
+	$(BIN)/python bench/fusion_matrix.py
 	$(BIN)/python bench/jit_call.py
 	$(BIN)/python bench/lookup.py
 

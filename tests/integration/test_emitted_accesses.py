@@ -103,8 +103,8 @@ def random_candidate(draw: random.Random, **knobs: Any) -> Candidate:
         "partials": draw.choice([1, 1, 2]),
         "mapping": CpuMapping(
             # TileLang takes ten times as long where rows share a packet: a few of them.
-            local_lanes=draw.choice([width, width, width, width, width // 2, 1]),
-            row_block=draw.choice([1, 1, 1, 2]),
+            local_lanes=draw.choice([*[width] * 10, width // 2, 1]),
+            row_block=draw.choice([*[1] * 10, 2]),
             simd_scope=draw.choice(["none", "all"]),
             nontemporal=width == 16 and draw.random() < 0.5,
         ),
@@ -224,7 +224,7 @@ def shown(one: Planned) -> str:
 
 def test_loads_and_stores_are_those_of_the_plan(plans: list[Planned], kernels: CountedKernels) -> None:
     """In total, per program instance; every scalar here is four bytes."""
-    assert set(STORED_BYTES[dtype] for one in plans for dtype in one.case.dtypes.values()) == {4}
+    assert {STORED_BYTES[dtype] for one in plans for dtype in one.case.dtypes.values()} == {4}
     fused = 0
     for number, one in enumerate(plans):
         found = run(kernels, number, one)
