@@ -20,7 +20,7 @@ MAX_INTEGER = 2**63 - 1
 """Integers are stored as signed 64-bit."""
 MAX_PROBLEMS = 50
 _SHOWN_CHARACTERS = 80
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
+_STRING_OR_BRACKET = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
