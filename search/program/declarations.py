@@ -8,16 +8,17 @@ from collections.abc import Iterable
 
 from search.program.grammar import FLOAT32_MAX, INT32_MAX, RESERVED
 from search.program.ir import DTYPE_BYTES, Param, Program, Tensor
-from search.program.report import Report, child, shown_text
+from search.program.report import Report, character_words, child, shown_text
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-NAME_RULE = "a letter, then up to 63 letters, digits or _; no reserved word"
+NAME_RULE = "an ASCII letter, then up to 63 ASCII letters, digits or _; no reserved word"
 
 
 def name_problem(name: str) -> str | None:
     """What is wrong with a name, or None."""
     if not NAME.fullmatch(name):
-        return f"{shown_text(name)!r} is not a legal name"
+        odd = next((character for character in name if not character.isascii()), None)
+        return f"{shown_text(name)!r} is not a legal name" + (f": {character_words(odd)}" if odd else "")
     if name in RESERVED:
         return f"{name!r} is a reserved word; choose another name"
     return None

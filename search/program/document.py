@@ -114,6 +114,8 @@ class _Reader:
             message = f"unknown key {shown_text(key)!r}"
             if field.endswith("/finalize") and key in ("where", "over"):
                 message = f"finalize is one collective for all lanes and takes no {key!r}; put it on the update"
+            elif field.endswith("/update") and key in ("op", "dtype"):
+                message = f"an update has its reducer's {key} and takes none of its own; open another reducer"
             self.report.add(child(field, key), found[key], message, allowed)
         missing = [key for key in required if key not in found]
         for key in missing:

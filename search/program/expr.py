@@ -51,11 +51,25 @@ from search.program.ir import (
     Unary,
 )
 from search.program.limits import DEFAULT_LIMITS, Limits
-from search.program.report import shown
+from search.program.report import character_words, shown
 from search.program.walk import affine, children, natural
 
 __all__ = ["Scope", "format_expression", "parse_expression", "program_scope"]
 
+_NOT_HERE = {
+    "**": "there are no powers; write x * x, or exp(y * log(x))",
+    "//": "nothing is divided to an integer; declare the quotient as a dim of its own",
+    "%": "there are no remainders",
+    "=": "a statement's own name is what it defines; compare with ==",
+    "'": "text is no value",
+    '"': "text is no value",
+    ".": "nothing has attributes; a number is written 0.5",
+    "&": "conditions are joined with 'and'",
+    "|": "conditions are joined with 'or'",
+    "!": "conditions are negated with 'not'",
+    "?": "choose with select(condition, then, otherwise)",
+}
+"""What people write that is no part of the grammar → what to write."""
 _CONSTANT = ""
 """Stands for the constant part among the names of a subscript."""
 
@@ -106,15 +120,22 @@ def _tokens(text: str) -> list[_Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _RefusedError(
-                f"cannot read {shown(text[position : position + 12])!r} at position {position}",
-                "numbers, names, + - * / < <= > >= == != and or not ( ) [ ] ,",
-            )
+            raise _unreadable(text, position)
         if match.lastgroup != "space":
             tokens.append(_Token(kind=str(match.lastgroup), text=match.group(), position=position))
         position = match.end()
     tokens.append(_Token(kind="end", text="the end", position=len(text)))
     return tokens
+
+
+def _unreadable(text: str, position: int) -> _RefusedError:
+    character = text[position]
+    message = f"cannot read {shown(text[position : position + 12])!r} at position {position}"
+    if not character.isascii():
+        message += f": {character_words(character)}, and expressions are ASCII"
+    elif character in _NOT_HERE:
+        message += f": {_NOT_HERE[character]}"
+    return _RefusedError(message, "numbers, names, + - * / < <= > >= == != and or not ( ) [ ] ,")
 
 
 class _Parser:
@@ -149,6 +170,10 @@ class _Parser:
 
     def whole(self) -> Expr:
         expr = self.expression(0)
+        if self.token.text in _NOT_HERE:
+            raise self.refusal(self.token, f"{self.token.text!r} is no operator: {_NOT_HERE[self.token.text]}")
+        if self.token.text == "if":
+            raise self.refusal(self.token, "choose with select(condition, then, otherwise)")
         if self.token.kind != "end":
             raise self.refusal(self.token, "expected an operator or the end", [*PRECEDENCE])
         return expr
@@ -278,6 +303,8 @@ class _Parser:
         while self.sees(","):
             self.at += 1
             index.append(self.subscript())
+        if self.token.text in _NOT_HERE:
+            raise self.refusal(self.token, f"{self.token.text!r} is no operator: {_NOT_HERE[self.token.text]}")
         self.expect("]", "to close the subscripts")
         row = self.scope.row_axis
         if row in axes and len(index) == len(axes) - 1:
@@ -313,6 +340,9 @@ class _Parser:
                 for name, factor in self.linear(expr.right, start).items():
                     sums[name] = sums.get(name, 0) + sign * factor
                 return sums
+            case Binary(op="/"):
+                message = "a subscript is not divided; declare the quotient of extents as a dim of its own"
+                raise self.refusal(start, message, [*self.scope.axes, *self.scope.dims, *self.scope.params])
             case Binary(op="*"):
                 left, right = self.linear(expr.left, start), self.linear(expr.right, start)
                 if left.keys() <= {_CONSTANT}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -60,6 +61,11 @@ class Report:
         """InvalidInput with everything that was added."""
         if self._problems:
             raise InvalidInput(self._problems)
+
+
+def character_words(character: str) -> str:
+    """What a character is, for one that may look like another or like nothing: ``U+200B is ZERO WIDTH SPACE``."""
+    return f"U+{ord(character):04X} is {unicodedata.name(character, 'a character without a name')}"
 
 
 def shown_text(text: str) -> str:

@@ -133,6 +133,7 @@ class _Verifier:
     def define(self, name: str, field: str, dtype: str | None) -> None:
         if problem := name_problem(name):
             self.report.add(field, name, problem, NAME_RULE)
+            self.reads.used.add(name)  # nothing can use it, and that is no second problem
         elif name in self.reads.reducers:
             message = f"assignment to the reducer {name!r}: contributions go through update, its result gets a new name"
             self.report.add(field, name, message)

@@ -226,6 +226,7 @@ def test_any_json_as_a_case(value: Any) -> None:
         (["body", 0], {"fuse": {}}, "/body/0", "one key"),
         (["body", 0, "reducer", "init"], 0, "/body/0/reducer/init", "unknown key"),
         (["body", 4, "finalize", "where"], "x > 0", "/body/4/finalize/where", "one collective"),
+        (["body", 3, "update", "op"], "sum", "/body/3/update/op", "open another reducer"),
         (["body", 9, "let", "value"], 1, "/body/9/let/value", "an expression is text"),
         (["body", 3, "update", "index"], ["index("], "/body/3/update/index/0", "takes one axis"),
     ],

@@ -246,6 +246,7 @@ def test_wrong_forms(body: list[dict[str, Any]], field: str, message: str) -> No
     ("changes", "field", "message"),
     [
         ({"name": "no-dashes"}, "/name", "not a legal name"),
+        ({"name": "pr\u043ebe"}, "/name", "not a legal name: U+043E is CYRILLIC SMALL LETTER O"),
         ({"name": ""}, "/name", "not a legal name"),
         ({"params__select": 1.0}, "/params/select", "reserved"),
         ({"params__rows": 1.0}, "/dims/0", "already the name of a param"),
