@@ -190,11 +190,13 @@ def _in_range_set(got: Array, expected: Expected, block: tuple[slice, slice], pl
         return np.zeros(places.size, dtype=bool)
     columns = np.asarray(got[block]).shape[1]
     flat = _flat_indices(got, block, places, columns)
-    position = np.minimum(np.searchsorted(expected.range_indices, flat), expected.range_indices.size - 1)
-    listed = expected.range_indices[position] == flat
-    plain = expected.range_values[position]
+    first = np.searchsorted(expected.range_indices, flat, side="left")
+    outcomes = np.searchsorted(expected.range_indices, flat, side="right") - first
     mine = got.reshape(-1)[flat]
-    same: npt.NDArray[np.bool_] = listed & ((mine == plain) | (np.isnan(mine) & np.isnan(plain)))
+    same = np.zeros(places.size, dtype=bool)
+    for turn in range(int(outcomes.max())):
+        plain = expected.range_values[np.minimum(first + turn, expected.range_indices.size - 1)]
+        same |= (turn < outcomes) & ((mine == plain) | (np.isnan(mine) & np.isnan(plain)))
     return same
 
 

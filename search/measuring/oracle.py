@@ -44,9 +44,9 @@ class Expected:
     row_bound: npt.NDArray[np.float64]
     """(rows,)"""
     range_indices: npt.NDArray[np.int64]
-    """Flat indices of the range elements, sorted."""
+    """Flat indices of the range elements, sorted; an element stands once for each outcome."""
     range_values: Array
-    """The plain float32 outcome there."""
+    """What plain float32 evaluations give there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,25 +99,39 @@ def _evaluate_pass(case: Case, given: InputPass) -> OraclePass:
     digest = input_sha256(given.inputs)
     exact = rounded(evaluate(case, given.inputs, dtype=np.float64))
     largest = {name: np.zeros(len(values)) for name, values in exact.items()}
-    fold: dict[str, Array] | None = None
+    outside: dict[str, list[Array]] = {name: [] for name in exact}
     for evaluation in plain_evaluations(case, given.inputs, seed=int(digest[:16], 16)):
         plain = rounded(evaluation)
-        fold = fold or plain
         for name, values in exact.items():
             np.maximum(largest[name], _row_errors(values, plain[name]), out=largest[name])
-    assert fold is not None, "there is always the left fold"
-    expected = {name: _bound(values, fold[name], largest[name]) for name, values in exact.items()}
+            outside[name].append(_outside(values, plain[name]))
+    expected = {name: _bound(values, outside[name], largest[name]) for name, values in exact.items()}
     return OraclePass(given=given, input_sha256=digest, expected=expected)
 
 
-def _bound(values: Array, fold: Array, largest: npt.NDArray[np.float64]) -> Expected:
-    same = (np.isfinite(values) & np.isfinite(fold)) | (values == fold) | (np.isnan(values) & np.isnan(fold))
-    differing = np.flatnonzero(~same)
+def _outside(values: Array, plain: Array) -> Array:
+    """(2, n): flat index and value of the elements of a plain evaluation that are infinite or NaN where the truth is
+    not, the other way round, or in another way."""
+    same = (np.isfinite(values) & np.isfinite(plain)) | (values == plain) | (np.isnan(values) & np.isnan(plain))
+    places = np.flatnonzero(~same)
+    return np.stack([places.astype(np.float64), plain.reshape(-1)[places].astype(np.float64)])
+
+
+def _bound(values: Array, outside: list[Array], largest: npt.NDArray[np.float64]) -> Expected:
+    places, found = np.concatenate(outside, axis=1)
+    indices = places.astype(np.int64)
+    # An order that overflows and one that underflows: a third one multiplies what they give.
+    everything = np.concatenate([found, values.reshape(-1)[indices].astype(np.float64)])
+    both = np.concatenate([indices, indices])
+    zero, infinite = np.unique(both[everything == 0]), np.unique(both[np.isinf(everything)])
+    mixed = np.intersect1d(zero, infinite)
+    indices, found = np.concatenate([indices, mixed]), np.concatenate([found, np.full(mixed.size, np.nan)])
+    pairs = np.unique(np.stack([indices.astype(np.float64), found]), axis=1, equal_nan=True)
     return Expected(
         values=values,
         row_bound=np.maximum(FLOAT32_ERRORS * largest, float(np.finfo(values.dtype).tiny)),
-        range_indices=differing.astype(np.int64),
-        range_values=fold.reshape(-1)[differing],
+        range_indices=pairs[0].astype(np.int64),
+        range_values=pairs[1].astype(values.dtype),
     )
 
 

@@ -2,7 +2,8 @@
 
 Addition in float32 depends on its order, and the order is a candidate's to choose. One plain evaluation may hit the
 true sum by luck, and its row would then refuse every other order. So a row is evaluated several times: pairwise, as a
-left fold, and as left folds over shuffled columns; its largest error counts.
+left fold, and as left folds over shuffled columns; its largest error counts. Products are taken from the smallest
+factor up and from the largest down as well: their order may decide between zero, infinity and NaN.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ def plain_evaluations(case: Case, inputs: Values, *, seed: int) -> Iterator[Valu
     fold = replace(case, program=left_fold(desugar(case.program)))
     yield evaluate(fold, inputs, dtype=np.float32)
     yield evaluate(case, inputs, dtype=np.float32)
+    if any(
+        isinstance(statement, Reducer) and statement.op == "product" for _, statement in statements(fold.program.body)
+    ):
+        yield evaluate(case, inputs, dtype=np.float32, product_order="ascending")
+        yield evaluate(case, inputs, dtype=np.float32, product_order="descending")
     if not may_shuffle(case.program):
         return
     largest = max(math.prod(case.shape(tensor)) for tensor in case.program.tensors)

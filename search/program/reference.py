@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,9 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+ProductOrder = Literal["given", "ascending", "descending"]
+
+
 def identity(op: ReduceOp, dtype: np.dtype[Any]) -> float | int:
     """What a partial starts from: ``op(identity, x) == x``."""
     floating = np.issubdtype(dtype, np.floating)
@@ -102,13 +105,19 @@ def identity(op: ReduceOp, dtype: np.dtype[Any]) -> float | int:
 
 
 def evaluate(
-    case: Case, inputs: Mapping[str, Array], *, dtype: npt.DTypeLike = np.float64
+    case: Case,
+    inputs: Mapping[str, Array],
+    *,
+    dtype: npt.DTypeLike = np.float64,
+    product_order: ProductOrder = "given",
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Every output of a case, as float64 (rounding to the output's dtype is the checker's).
 
     ``inputs``: one array per input, in the case's shapes (ValueError otherwise). ``dtype``: float64, or float32 for the
     plain evaluation in single precision. NaN propagates through max and min; a reduction of nothing is its identity
-    (and seed). float16 and bfloat16 inputs come as arrays of any float dtype that holds them.
+    (and seed). ``product_order`` sorts the factors of each product by magnitude: its extremes show where the order
+    alone decides between zero, infinity and NaN. float16 and bfloat16 inputs come as arrays of any float dtype that
+    holds them.
     """
     real = np.dtype(dtype)
     for tensor in case.program.tensors:
@@ -123,6 +132,7 @@ def evaluate(
     with np.errstate(all="ignore"):
         for start in range(0, case.rows, rows):
             chunk = _Chunk(case, inputs, outputs, real, slice(start, min(start + rows, case.rows)))
+            chunk.product_order = product_order
             chunk.run(plain.body)
     return outputs
 
@@ -162,6 +172,7 @@ class _Chunk:
         }
         self.trips: dict[str, int] = {}
         self.reducers: dict[str, tuple[Reducer, Array]] = {}
+        self.product_order: ProductOrder = "given"
         self.states: dict[str, tuple[Reducer, State]] = {}
         """Of structured reducers."""
 
@@ -231,10 +242,14 @@ class _Chunk:
             value = np.where(self.value(statement.where), value, value.dtype.type(identity(reducer.op, value.dtype)))
         kept = array_axes(self.case.program, reducer)
         places = tuple(self.position[axis] for axis in statement.over if axis not in kept)
-        if reducer.order == "strict":
+        sort = reducer.op == "product" and self.product_order != "given"
+        if reducer.order == "strict" or sort:
             # a left fold: index order is that of `over`, last axis fastest
             line = np.moveaxis(value, places, range(self.rank - len(places), self.rank))
             line = line.reshape(*line.shape[: self.rank - len(places)], -1)
+            if sort:
+                line = np.take_along_axis(line, np.argsort(np.abs(line), axis=-1), axis=-1)
+                line = line if self.product_order == "ascending" else line[..., ::-1]
             line = np.concatenate([total.reshape(*line.shape[:-1], 1), line], axis=-1)
             total = combine.accumulate(line, axis=-1)[..., -1].reshape(total.shape)
         else:

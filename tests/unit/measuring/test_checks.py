@@ -131,6 +131,12 @@ def test_an_excused_distance_is_no_error() -> None:
     assert tally.max_abs_error <= tally.max_tolerance
 
 
+@pytest.mark.parametrize(("got", "passes"), [(INF, True), (0.0, True), (np.nan, True), (-INF, False), (2.0, False)])
+def test_an_element_may_have_several_outcomes_out_of_range(got, passes) -> None:
+    expected = expected_of([1.0, 5.0, 1.0], range_at=[1, 1, 1, 2], range_values=[0.0, INF, np.nan, INF])
+    assert (compared([1.0, got, 1.0], expected).failures == {}) == passes
+
+
 def test_the_range_set_excuses_only_its_elements() -> None:
     tally = compared([INF, INF], expected_of([5.0, 5.0], range_at=[1], range_values=[INF]))
     assert tally.failures == {"wrong_values": 1}

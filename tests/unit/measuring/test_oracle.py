@@ -88,6 +88,22 @@ def test_where_float32_leaves_its_range_its_outcome_is_kept() -> None:
     assert np.isposinf(expected.range_values).all()
 
 
+def test_a_product_whose_order_decides_between_zero_infinity_and_nan_may_have_each() -> None:
+    # 0.5^200 is zero and 2^200 infinite in float32: their product is one, zero, infinite or NaN by the order alone
+    case = program_case("total", body=[{"reduce": {**TOTAL, "op": "product"}}], cols=400)
+    x = np.tile(np.repeat(np.float32([0.5, 2.0]), 200), (3, 1))
+    plain = [float(evaluation["y"][0, 0]) for evaluation in plain_evaluations(case, {"x": x}, seed=1)]
+    assert {0.0, np.inf} <= set(plain)
+    case = program_case("total", body=[{"reduce": {**TOTAL, "op": "product"}}], cols=2000)
+    ordinary = next(compute_oracle(case)).expected["y"]
+    found = ordinary.range_values[ordinary.range_indices == 0]
+    assert np.isposinf(np.abs(found)).any()
+    assert np.isnan(found).any()
+    # the same of a sum: no order leaves the range, and nothing but the truth is accepted
+    case = program_case("total", body=[{"reduce": {**TOTAL, "op": "sum"}}], cols=400)
+    assert next(compute_oracle(case)).expected["y"].range_indices.size == 0
+
+
 def test_the_first_evaluation_is_the_left_fold() -> None:
     case = program_case(
         "total", body=[{"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}}], cols=50
