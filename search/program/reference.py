@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.direct import State, combined, direct, empty
 from search.program.dtypes import declared_dtypes, value_dtype
+from search.program.folds import FoldOrder, left_fold
 from search.program.ir import (
     STRUCTURED_OPS,
     Affine,
@@ -83,9 +84,6 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-ProductOrder = Literal["given", "ascending", "descending"]
-
-
 def identity(op: ReduceOp, dtype: np.dtype[Any]) -> float | int:
     """What a partial starts from: ``op(identity, x) == x``."""
     floating = np.issubdtype(dtype, np.floating)
@@ -109,7 +107,7 @@ def evaluate(
     inputs: Mapping[str, Array],
     *,
     dtype: npt.DTypeLike = np.float64,
-    product_order: ProductOrder = "given",
+    product_order: FoldOrder = "given",
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Every output of a case, as float64 (rounding to the output's dtype is the checker's).
 
@@ -172,7 +170,7 @@ class _Chunk:
         }
         self.trips: dict[str, int] = {}
         self.reducers: dict[str, tuple[Reducer, Array]] = {}
-        self.product_order: ProductOrder = "given"
+        self.product_order: FoldOrder = "given"
         self.states: dict[str, tuple[Reducer, State]] = {}
         """Of structured reducers."""
 
@@ -242,16 +240,9 @@ class _Chunk:
             value = np.where(self.value(statement.where), value, value.dtype.type(identity(reducer.op, value.dtype)))
         kept = array_axes(self.case.program, reducer)
         places = tuple(self.position[axis] for axis in statement.over if axis not in kept)
-        sort = reducer.op == "product" and self.product_order != "given"
-        if reducer.order == "strict" or sort:
-            # a left fold: index order is that of `over`, last axis fastest
-            line = np.moveaxis(value, places, range(self.rank - len(places), self.rank))
-            line = line.reshape(*line.shape[: self.rank - len(places)], -1)
-            if sort:
-                line = np.take_along_axis(line, np.argsort(np.abs(line), axis=-1), axis=-1)
-                line = line if self.product_order == "ascending" else line[..., ::-1]
-            line = np.concatenate([total.reshape(*line.shape[:-1], 1), line], axis=-1)
-            total = combine.accumulate(line, axis=-1)[..., -1].reshape(total.shape)
+        order = self.product_order if reducer.op == "product" else "given"
+        if reducer.order == "strict" or order != "given":
+            total = left_fold(combine, total, value, places, order)
         else:
             total = combine(total, combine.reduce(value, axis=places, keepdims=True, dtype=total.dtype))
         self.reducers[statement.reducer] = (reducer, total)
