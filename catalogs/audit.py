@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from catalogs.auditing.book import CHECKS_RECORDED_CORRECTNESS, Book, Finding, Report, same, shown
+from catalogs.auditing.builds import check_builds
 from catalogs.auditing.cases import check_entries, read_cases
 from catalogs.auditing.entries import FrozenSet, check_scope, read_catalogs
 from catalogs.auditing.order import check_clocks, check_order
@@ -145,7 +146,9 @@ def _acceptance(document: Mapping[str, Any], book: Book) -> None:
             check_record(record, case, scope, book)
     check_unique(records, book)
     check_inputs(records, cases, book)
-    check_order(records, cases, rounds, book, complete=len(cases) == len(document["cases"]))
+    every_case = len(cases) == len(document["cases"])
+    check_builds(document["builds"], records, cases, rounds, book, complete=every_case)
+    check_order(records, cases, rounds, book, complete=every_case)
     check_clocks(records, book)
     book.subject += f", verdict {shown(document['results'].get('verdict'))}"
     check_results(document["results"], cases, records, rounds, book, cases_stated=len(document["cases"]))

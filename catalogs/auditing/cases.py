@@ -10,6 +10,7 @@ from catalogs.auditing.book import Book, same, shown
 from catalogs.auditing.entries import FrozenSet, entry_name
 from catalogs.auditing.searches import Searched
 from catalogs.auditing.shapes import ARMS, CASE, KERNEL_ARMS
+from catalogs.canonical import canonical_json
 from catalogs.format import Entry
 
 
@@ -108,6 +109,15 @@ def _check_codes(case: AuditedCase, book: Book) -> None:
             book.find(case.name, f"{other} is not measured itself", field=f"arms.{name}.same_code_as")
         elif arms[other]["artifact_sha256"] != arm["artifact_sha256"]:
             book.find(case.name, f"{other} has other machine code", field=f"arms.{name}.same_code_as")
+    known: dict[bytes, str] = {}
+    for name, arm in arms.items():
+        if name == "I":
+            continue  # it is its own catalog's, which may be of another time
+        first = known.setdefault(canonical_json(arm["candidate"]), name)
+        for field in ("plan", "source_sha256", "artifact_sha256"):
+            if first != name:
+                what = f"that of {first}, which has the same candidate"
+                book.equal(case.name, f"arms.{name}.{field}", arm[field], arms[first][field], what)
     timed: dict[str, str] = {}
     for name, arm in arms.items():
         if arm["same_code_as"] is None:
@@ -175,6 +185,9 @@ def _check_search(case: AuditedCase, entry: Entry, searched: Mapping[str, Search
     default, arm = chosen.default, case.arms["D"]
     if default is not None:
         book.equal(case.name, "arms.D.trial_id", arm["trial_id"], default["id"], "the search's untuned default")
+        if "private_scalars" in arm["plan"]:
+            stated, scalars = arm["plan"]["private_scalars"], default["private_scalars"]
+            book.equal(case.name, "arms.D.plan.private_scalars", stated, scalars, "the search's")
         if not same(arm["candidate"], default["candidate"]):
             book.find(case.name, "not the candidate of the search's untuned default", field="arms.D.candidate")
         if default["outcome"] != "measured":

@@ -97,8 +97,12 @@ def check_record(record: AuditedRecord, case: AuditedCase, scope: Mapping[str, A
     book.checked["elements checked, as recorded"] += sum(i["elements_checked"] for i in document["checks"]["inputs"])
 
 
+_SAME_INPUTS = ("input_sha256", "elements_checked", "guard_elements_checked", "tolerance", "patterns")
+"""Of an input set: what case, inputs and oracle decide, whatever kernel (or torch) was checked."""
+
+
 def check_inputs(records: list[AuditedRecord], cases: Mapping[int, AuditedCase], book: Book) -> None:
-    """That every record of a case was checked on the same inputs, over as many elements."""
+    """That every record of a case was checked on the same inputs, over as many elements, by the same rule."""
     first: dict[tuple[int, str], tuple[AuditedRecord, Mapping[str, Any]]] = {}
     for record in records:
         case = record.document["case"]
@@ -106,9 +110,9 @@ def check_inputs(records: list[AuditedRecord], cases: Mapping[int, AuditedCase],
             continue
         for position, given in enumerate(record.document["checks"]["inputs"]):
             other, wanted = first.setdefault((case, given["name"]), (record, given))
-            for field in ("input_sha256", "elements_checked"):
+            for field in _SAME_INPUTS:
                 where = f"checks.inputs[{position}].{field}"
-                book.equal(record.name, where, given[field], wanted[field], f"that of {other.name}")
+                book.equal(record.name, where, given.get(field), wanted.get(field), f"that of {other.name}")
 
 
 def check_unique(records: list[AuditedRecord], book: Book) -> None:

@@ -117,5 +117,7 @@ def _check_inherited(trial: Mapping[str, Any], trials: Mapping[str, Any], where:
     timed = trials.get(source)
     if timed is None or source == trial["id"]:
         book.find(where, f"{shown(source)} is no other trial of the case", field="same_code_as")
+    elif trial["outcome"] == "measured" and (timed["outcome"] != "measured" or timed["same_code_as"] is not None):
+        book.find(where, f"trial {shown(source)} was not timed itself", field="same_code_as")
     elif timed["outcome"] == "measured" and not same(timed["samples_seconds"], trial["samples_seconds"]):
         book.find(where, f"not the samples of trial {shown(source)}, whose timing it has", field="samples_seconds")

@@ -52,6 +52,7 @@ BUNDLE = shape(
         "margin_rule": OBJECT,
         "catalogs": OBJECT,
         "cases": each(ANYTHING, least=1),
+        "builds": LIST,
         "records": LIST,
         "search": LIST,
         "results": OBJECT,
@@ -149,6 +150,9 @@ _INPUT_CHECK = shape(
     },
 )
 CHECKS = shape({"passed": TRUE, "inputs": each(_INPUT_CHECK), "guards_intact": TRUE, "inputs_unchanged": TRUE})
+BUILD = shape(
+    {"round": INDEX, "case": INDEX, "arm": one_of(*KERNEL_ARMS), **_CODE, "plan": OBJECT, "build_process": TEXT}
+)
 RECORD_PLACE = shape({"round": INDEX, "case": INDEX, "arm": one_of(*ARMS)}, unknown_allowed=True)
 """What says which record this is."""
 _RECORD = {

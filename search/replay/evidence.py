@@ -46,6 +46,7 @@ def bundle(
         "margin_rule": {"floor": MARGIN_FLOOR, "inconclusive_above": INCONCLUSIVE_ABOVE},
         "catalogs": {role: catalogs[role] for role in ("candidate", "reference", "incumbent")},
         "cases": [_case(case, state) for case in conclusion.replay.cases],
+        "builds": _builds(state, conclusion),
         "records": _records(acceptance_id, state, conclusion, device),
         "search": [dict(one) for one in search],
         "results": {
@@ -86,6 +87,27 @@ def _case(replayed: ReplayCase, state: ReplayState) -> dict[str, Any]:
         "key_digest": replayed.key_digest,
         "arms": arms,
     }
+
+
+def _builds(state: ReplayState, conclusion: Conclusion) -> list[dict[str, Any]]:
+    """What every kernel arm came out as in every round, those that are not timed themselves too."""
+    found = []
+    for number, built in sorted(state.built.items()):
+        for case in conclusion.replay.cases:
+            for build in built.builds:
+                if build.case == case.index and build.arm in case.arms and build.artifact is not None:
+                    found.append(
+                        {
+                            "round": number,
+                            "case": build.case,
+                            "arm": build.arm,
+                            "source_sha256": build.artifact.source_sha256,
+                            "artifact_sha256": build.artifact.artifact_sha256,
+                            "plan": build.plan,
+                            "build_process": built.process,
+                        }
+                    )
+    return found
 
 
 def _records(

@@ -12,7 +12,7 @@ ArmName = Literal["R", "C", "D", "I", "A", "T"]
 ARMS: tuple[ArmName, ...] = ("R", "C", "D", "I", "A", "T")
 """Reference, candidate, default, incumbent, the candidate once more (A/A control), torch."""
 FROZEN_ARMS: tuple[ArmName, ...] = ("C", "R", "D", "I")
-"""Arms with machine code of their own. Of those with equal code the first in this order is timed."""
+"""Arms that are kernels, each built anew in every round. Of those with equal code the first in this order is timed."""
 LATER_ARMS: tuple[ArmName, ...] = ("D", "I", "A")
 BALANCE = 4
 """Rounds come in multiples of four: R or C first, kernels or torch first, each combination equally often."""
@@ -50,13 +50,14 @@ class ReplayCase:
 
     @property
     def built(self) -> tuple[ArmName, ...]:
-        """Arms that are built anew in every round: those with machine code of their own."""
-        return tuple(name for name in FROZEN_ARMS if name in self.arms and self.arms[name].same_code_as is None)
+        """Arms that are built anew in every round, those too whose machine code is another's: that must stay true."""
+        return tuple(name for name in FROZEN_ARMS if name in self.arms)
 
     @property
     def measured(self) -> frozenset[ArmName]:
         """Arms with a record in every round."""
-        return frozenset((*self.built, "A", *(("T",) if self.torch else ())))
+        own = (name for name in self.built if self.arms[name].same_code_as is None)
+        return frozenset((*own, "A", *(("T",) if self.torch else ())))
 
 
 @dataclass(frozen=True, kw_only=True)

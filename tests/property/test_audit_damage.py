@@ -31,9 +31,9 @@ ANY_JSON = st.recursive(
 CODES = st.sampled_from([{}, {"R": "C"}, {"C": "R"}, {"D": "R", "I": "C"}, {"D": "C", "R": "C", "I": "C"}, {"I": "D"}])
 
 WORDS = (
-    r"id|statements\[\d+\]|results\.reasons\[\d+\]|records\[\d+\]\.(id|build_process)",
+    r"id|statements\[\d+\]|results\.reasons\[\d+\]|records\[\d+\]\.id",
     r"cases\[\d+\]\.arms\.T\..*",
-    r"records\[\d+\]\.checks\.inputs\[\d+\]\.(tolerance|max_\w+|guard_elements_checked)",
+    r"records\[\d+\]\.checks\.inputs\[\d+\]\.max_\w+",
     r"records\[\d+\]\.(started|finished)_monotonic_seconds",
 )
 """What stands for itself: another word, an error within its bounds, nanoseconds of a clock contradict nothing in the

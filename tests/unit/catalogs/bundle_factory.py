@@ -95,6 +95,7 @@ def bundle(
         "margin_rule": {"floor": 0.02, "inconclusive_above": 0.15},
         "catalogs": catalogs,
         "cases": documents,
+        "builds": _builds(documents, rounds),
         "records": records,
         "search": [search],
         "results": results(documents, records, rounds),
@@ -162,6 +163,26 @@ def _result(case: Mapping[str, Any], values: Mapping[Any, Any], rounds: int) -> 
     }
 
 
+def _builds(cases: Sequence[Any], rounds: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "round": number,
+            "case": case["index"],
+            "arm": arm,
+            **{name: case["arms"][arm][name] for name in ("source_sha256", "artifact_sha256", "plan")},
+            "build_process": _process(number),
+        }
+        for number in range(rounds)
+        for case in cases
+        for arm in ("C", "R", "D", "I")
+        if case["arms"][arm] is not None
+    ]
+
+
+def _process(number: int) -> str:
+    return f"round {number}, process {100 + number}"
+
+
 def _records(
     cases: Sequence[Any], rounds: int, times: Mapping[str, float], noise: float, chosen: random.Random
 ) -> list[dict[str, Any]]:
@@ -219,7 +240,7 @@ def _record(
         **{name: None if arm == "T" else spec[name] for name in what},
         "toolchain_fingerprint": sha(TOOLCHAIN),
         "device_digest": DEVICE.digest,
-        "build_process": None if arm == "T" else f"round {number}, process {100 + number}",
+        "build_process": None if arm == "T" else _process(number),
         "timing": timing,
         "samples_sha256": sha(timing),
         "checks": checks(case["index"]),
@@ -347,7 +368,10 @@ def _searched(case: Mapping[str, Any]) -> dict[str, Any]:
         _rejected(f"trl_{index}_budget", candidate(width=256), "constraints", "private_budget"),
         _rejected(f"trl_{index}_wrong", candidate(width=512), "correctness", "wrong_values"),
     ]
-    default = _trial(arms["D"]["trial_id"], arms["D"]["candidate"], in_space=False, is_default=True)
+    scalars = arms["D"]["plan"]["private_scalars"]
+    default = _trial(
+        arms["D"]["trial_id"], arms["D"]["candidate"], in_space=False, is_default=True, private_scalars=scalars
+    )
     return {
         "kernel": case["kernel"],
         "dims": case["dims"],

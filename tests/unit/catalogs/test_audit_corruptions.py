@@ -210,6 +210,15 @@ RECORDS: dict[str, tuple[Damage, str, str]] = {
     "a negative round": (on_record(lambda r: r.update(round=-1)), "records[", "round"),
     "an arm that is none": (on_record(lambda r: r.update(arm="X")), "records[", "arm"),
     "a position gap": (on_record(lambda r: r.update(position=40)), HERE, "position"),
+    "fewer guards than the other records": (
+        on_record(lambda r: r["checks"]["inputs"][0].update(guard_elements_checked=1)), HERE, "guard_elements_checked",
+    ),
+    "a wider rule of tolerance": (
+        on_record(lambda r: r["checks"]["inputs"][0].update(tolerance="any")), HERE, "tolerance",
+    ),
+    "other edge patterns": (
+        on_record(lambda r: r["checks"]["inputs"][2].update(patterns=["x:zeros"])), HERE, "patterns",
+    ),
     "records re-ordered": (lambda b: b["records"].reverse(), "records[", ""),
     "two records exchanged": (lambda b: b["records"].insert(2, b["records"].pop(3)), "round 0", ""),
     "an id twice": (on_record(lambda r: r.update(id="rec_0")), HERE, "id"),
@@ -219,6 +228,27 @@ RECORDS: dict[str, tuple[Damage, str, str]] = {
     "another device": (on_record(lambda r: r.update(device_digest=OTHER)), HERE, "device_digest"),
     "one build for two rounds": (
         on_record(lambda r: r.update(build_process="round 0, process 100")), HERE, "build_process",
+    ),
+    "another process than the build's": (
+        on_record(lambda r: r.update(build_process="another")), HERE, "build_process",
+    ),
+    "a build removed": (lambda b: b["builds"].pop(3), "round 0", "builds"),
+    "a round's builds removed": (
+        lambda b: b.update(builds=[one for one in b["builds"] if one["round"] != 2]), "round 2", "builds",
+    ),
+    "a build twice": (lambda b: b["builds"].insert(4, copy.deepcopy(b["builds"][3])), "builds[4]", ""),
+    "a build of another source": (
+        lambda b: b["builds"][5].update(source_sha256=OTHER), "builds[5] (round 0, case 1, arm R)", "source_sha256",
+    ),
+    "a build of other machine code": (
+        lambda b: b["builds"][5].update(artifact_sha256=OTHER), "builds[5]", "artifact_sha256",
+    ),
+    "a build of another plan": (lambda b: b["builds"][5]["plan"].update(private_scalars=77), "builds[5]", "plan"),
+    "a build of a case that is not there": (lambda b: b["builds"][5].update(case=9), "builds[5]", ""),
+    "a build of a round too high": (lambda b: b["builds"][5].update(round=4), "builds[5]", ""),
+    "builds re-ordered": (lambda b: b["builds"].reverse(), "builds", ""),
+    "one process for the builds of two rounds": (
+        lambda b: b["builds"][-1].update(build_process=b["builds"][0]["build_process"]), "builds[31]", "build_process",
     ),
     "no build process": (on_record(lambda r: r.update(build_process=None)), HERE, "build_process"),
     "a source of torch": (
@@ -404,6 +434,13 @@ SHARED_CODE: dict[str, tuple[Damage, str, str]] = {
     "a record of an arm that is not measured": (
         lambda b: record(b, 0, 0, "R").update(arm="D"), "round 0, case 0, arm D", "arm",
     ),
+    "other code of the same candidate": (
+        lambda b: b["cases"][1]["arms"]["D"].update(candidate=b["cases"][1]["arms"]["R"]["candidate"]),
+        "case 1", "arms.D.artifact_sha256",
+    ),
+    "other private scalars of the default": (
+        lambda b: b["cases"][1]["arms"]["D"]["plan"].update(private_scalars=9), "case 1", "arms.D.plan.private_scalars",
+    ),
     "one code measured twice": (arm("D", same_code_as=None), "case 0", "arms.D"),
     "a chain": (
         lambda b: b["cases"][0]["arms"].update(
@@ -415,6 +452,13 @@ SHARED_CODE: dict[str, tuple[Damage, str, str]] = {
         lambda b: (arm("D", same_code_as="I")(b), edit("cases", 0, "arms", "I", value=None)(b)),
         "case 0", "D.same_code_as",
     ),
+    "no build of an arm that is not measured": (
+        lambda b: b["builds"].remove(
+            next(one for one in b["builds"] if (one["round"], one["case"], one["arm"]) == (3, 0, "D"))
+        ),
+        "round 3", "builds",
+    ),
+    "a build of its own code": (lambda b: b["builds"][2].update(artifact_sha256=OTHER), "builds[2]", "artifact_sha256"),
     "code that differs": (arm("D", artifact_sha256=OTHER), "case 0", "arms.D.same_code_as"),
 }  # fmt: skip
 

@@ -394,6 +394,27 @@ def test_a_rebuild_that_is_not_what_was_frozen_is_a_delta_and_a_rejection(
     assert audit(replays.evidence(found["id"])).findings != ()
 
 
+def test_an_arm_that_is_measured_in_another_s_stead_is_rebuilt_all_the_same(
+    replays: Replays, database: Database, paper: PaperReplays, service: Any, resolve: Any, small: dict[str, Any]
+) -> None:
+    space = {"width": [8, 16], "input": ["reload"]}  # the winner reloads, so it is the reference too
+    job_id = submit(database, resolve({**small, "space": space}), idempotency_key=None, body_sha256="7" * 64)
+    assert service.finish(job_id)["state"] == "succeeded"
+    digest = str(freeze_jobs(database, FreezeRequest(jobs=(job_id,)))["candidate"]["digest"])
+    same = replays.finish(accept(database, digest, AcceptRequest(), devices=service.devices))
+    assert {case["metrics"]["device_batch"]["reference"]["class"] for case in same["cases"]} == {"control"}
+    evidence = replays.evidence(same["id"])
+    assert audit(evidence).findings == ()
+    built = [(one["round"], one["arm"]) for one in json.loads(evidence)["builds"] if one["case"] == 0]
+    assert built == [(number, arm) for number in range(4) for arm in ("C", "R", "D")]
+    paper.rebuilt = lambda case, arm: {"artifact_sha256": "9" * 64} if (case, arm) == (0, "R") else {}
+    found = replays.finish(accept(database, digest, AcceptRequest(), devices=service.devices))
+    assert found["verdict"] == "rejected"
+    assert [(one["round"], one["case"], one["arm"], one["field"]) for one in found["deltas"]] == [
+        (number, 0, "R", "machine code") for number in range(4)
+    ]
+
+
 def test_on_another_toolchain_it_is_a_canary_that_reports_and_accepts_nothing(
     replays: Replays, asked: Callable[..., str], paper: PaperReplays, service: Any, device: DeviceSpec
 ) -> None:
