@@ -18,6 +18,7 @@ from typing import Any
 
 from catalogs import fields as check
 from catalogs.catalog import Catalog
+from catalogs.deadline import opener
 from catalogs.errors import FormatError, QueryError, SourceError
 from catalogs.manifest import Manifest, alias_name
 
@@ -65,16 +66,6 @@ class Source:
         self.base = f"{parts.scheme}://{parts.netloc}{base}/v1"
         self.step_timeout_seconds = step_timeout_seconds
         self.whole_timeout_seconds = whole_timeout_seconds
-        self._opener = urllib.request.OpenerDirector()
-        for handler in (
-            urllib.request.ProxyHandler,
-            urllib.request.HTTPHandler,
-            urllib.request.HTTPSHandler,
-            urllib.request.HTTPRedirectHandler,
-            urllib.request.HTTPDefaultErrorHandler,
-            urllib.request.HTTPErrorProcessor,
-        ):
-            self._opener.add_handler(handler())  # and no handler of files, ftp or data: a redirect cannot reach them
 
     def manifest(self, *, etag: str | None = None) -> Fetched:
         """Where the alias points now. With the ETag of the last answer, an unchanged one is not sent again."""
@@ -114,43 +105,44 @@ class Source:
         """Ask the service for a tuning job; the HTTP status it answered. Raises SourceError when it is away."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key}
         request = urllib.request.Request(f"{self.base}/jobs", data=body, headers=headers, method="POST")  # noqa: S310
+        ends = time.monotonic() + self.whole_timeout_seconds
         try:
-            with self._opener.open(request, timeout=self.step_timeout_seconds) as answer:
+            # a redirected POST would be sent on as a GET, and its answer taken for a job
+            with opener(ends, redirects=False).open(request, timeout=self.step_timeout_seconds) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:
                 return error.code
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise SourceError(f"{request.full_url}: {_words(error)}") from None
+            raise SourceError(f"{request.full_url}: {self._words(error, ends)}") from None
 
     def _get(self, url: str, limit_bytes: int, headers: Mapping[str, str]) -> tuple[int, Any, bytes]:
         request = urllib.request.Request(url, headers={"Accept": "application/json", **headers})  # noqa: S310
         ends = time.monotonic() + self.whole_timeout_seconds
         try:
-            with self._opener.open(request, timeout=self.step_timeout_seconds) as answer:
-                return answer.status, answer.headers, self._body(answer, url, limit_bytes, ends)
+            with opener(ends, redirects=True).open(request, timeout=self.step_timeout_seconds) as answer:
+                return answer.status, answer.headers, self._body(answer, url, limit_bytes)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == _NOT_MODIFIED:
                     return error.code, error.headers, b""
                 raise SourceError(f"{url}: answered {error.code} {error.reason}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise SourceError(f"{url}: {_words(error)}") from None
+            raise SourceError(f"{url}: {self._words(error, ends)}") from None
 
-    def _body(self, answer: Any, url: str, limit_bytes: int, ends: float) -> bytes:
+    def _body(self, answer: Any, url: str, limit_bytes: int) -> bytes:
         chunks, size = [], 0
         while chunk := answer.read1(_CHUNK_BYTES):
             size += len(chunk)
             if size > limit_bytes:
                 raise SourceError(f"{url}: more than {limit_bytes} bytes")
-            if time.monotonic() > ends:
-                raise SourceError(f"{url}: not all there after {self.whole_timeout_seconds:g} seconds")
             chunks.append(chunk)
         promised = answer.headers.get("Content-Length")
         if promised is not None and promised != str(size):
             raise SourceError(f"{url}: cut off after {size} of {promised} bytes")
         return b"".join(chunks)
 
-
-def _words(error: Exception) -> str:
-    return str(getattr(error, "reason", None) or error) or type(error).__name__
+    def _words(self, error: Exception, ends: float) -> str:
+        if time.monotonic() >= ends:
+            return f"not all there after {self.whole_timeout_seconds:g} seconds"
+        return str(getattr(error, "reason", None) or error) or type(error).__name__
