@@ -61,14 +61,25 @@ def overlaps(signature: Signature, addresses: Sequence[int], layout: Layout, pai
     return problems
 
 
+def apart(signature: Signature, addresses: Sequence[int]) -> list[Problem]:
+    """Each output that declares to be written over an input and was given other memory."""
+    problems = []
+    for output, given in signature.shared.items():
+        if addresses[output] != addresses[given]:
+            name, beside = signature.tensors[output].name, signature.tensors[given].name
+            message = f"output {name!r} is written over {beside!r}: give the same tensor for both, or {beside!r} alone"
+            problems.append(Problem(field=f"/{name}", value="another tensor", message=message, allowed=beside))
+    return problems
+
+
 def output_pairs(signature: Signature) -> tuple[Pair, ...]:
-    """Every pair of tensors of which one is an output, that one first."""
+    """Every pair of tensors of which one is an output, that one first; not an output and its own input."""
     outputs = signature.outputs
     return tuple(
         (one, other)
         for one in outputs
         for other in range(len(signature.tensors))
-        if other != one and not (other in outputs and other < one)
+        if other != one and not (other in outputs and other < one) and signature.shared.get(one) != other
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from catalogs import Entry, sha256_hex
 from search.errors import InvalidInput, Problem
-from search.jit.arguments import arrange, output_pairs, overlaps
+from search.jit.arguments import apart, arrange, output_pairs, overlaps
 from search.jit.arrays import Access, NumpyAccess, TorchAccess, is_numpy, is_torch, neither
 from search.jit.errors import KernelFailed
 from search.jit.library import Function
@@ -58,7 +58,7 @@ class Kernel:
         self._count = len(self.signature.tensors)
         self._inputs, self._outputs = self.signature.inputs, self.signature.outputs
         self._single = self._outputs[0] if len(self._outputs) == 1 else None
-        self._pairs = output_pairs(self.signature)
+        self._pairs, self._shared = output_pairs(self.signature), self.signature.shared
         self._row_place, self._row_axis = self.signature.row_source or (0, -1)
         arguments = built.artifact.arguments
         sized = [argument.name for argument in arguments if argument.kind == "dim"]
@@ -70,7 +70,7 @@ class Kernel:
         self._ops: TorchOps | None = None
         self._registering = threading.Lock()
         self._compiling: Callable[[], bool] = _never
-        if "torch" in sys.modules:
+        if "torch" in sys.modules and not self._shared:
             self.torch_ops()
 
     @property
@@ -100,7 +100,8 @@ class Kernel:
 
         Every tensor must be a contiguous torch tensor on the CPU or numpy array (all of one library) of the built
         shape and dtype, aligned to its element, and no output may overlap another tensor: otherwise InvalidInput
-        names each. KernelFailed if the kernel returns a code.
+        names each. An output that the program declares to share an input's buffer is that input's tensor: written in
+        place, and given as the same tensor or not at all. KernelFailed if the kernel returns a code.
         """
         if self._compiling():
             return self._traced(arrange(self.name, self.signature, tensors, out, named))
@@ -125,7 +126,10 @@ class Kernel:
         shapes, addresses, outputs = layout.shapes, [], []
         for place, tensor in enumerate(tensors):
             fresh = tensor is None and place in self._outputs
-            used = access.empty(place, shapes[place]) if fresh else tensor
+            if fresh and place in self._shared:
+                used = tensors[self._shared[place]]
+            else:
+                used = access.empty(place, shapes[place]) if fresh else tensor
             address = access.address(place, used, shapes[place])
             if address is None:
                 self._refuse(tensors, access, layout)
@@ -136,13 +140,16 @@ class Kernel:
         for one, other in self._pairs:
             if addresses[one] < addresses[other] + sizes[other] and addresses[other] < addresses[one] + sizes[one]:
                 raise InvalidInput(overlaps(self.signature, addresses, layout, self._pairs))
+        if self._shared and (problems := apart(self.signature, addresses)):
+            raise InvalidInput(problems)
         if layout.rows:
             addresses += [layout.rows if extent is None else extent for extent in self._dims]
             code = self._function(*[addresses[slot] for slot in self._order])
             if code:
                 raise KernelFailed(subject=self.name, code=code)
-        if tensors[self._outputs[0]] is not None:
-            for output in outputs:
+        given = tensors[self._outputs[0]] is not None
+        for place, output in zip(self._outputs, outputs, strict=True) if given or self._shared else ():
+            if given or place in self._shared:
                 access.written(output)
         return outputs[0] if self._single is not None else tuple(outputs)
 
@@ -152,6 +159,10 @@ class Kernel:
         Imports torch. Done by itself where torch was imported before the kernel was built or first called with a torch
         tensor; after that, calling the kernel inside ``torch.compile`` calls the operators.
         """
+        if self._shared:
+            names = [self.signature.tensors[place].name for place in self._shared]
+            message = f"{self.name} writes {', '.join(names)} over an input and is no torch operator; call it itself"
+            raise InvalidInput([Problem(field="", value=self.name, message=message, allowed=None)])
         with self._registering:
             if self._ops is None:
                 import torch
@@ -172,7 +183,8 @@ class Kernel:
                 message = f"{self.name} has no inputs: give its outputs, which say whose tensors they are"
                 raise InvalidInput([Problem(field="/out", value=None, message=message, allowed="tensors")])
             if is_torch(tensor):
-                self.torch_ops()
+                if not self._shared:
+                    self.torch_ops()
                 access = TorchAccess(self.signature, refuse_grad=True)
             elif is_numpy(tensor):
                 access = NumpyAccess(self.signature)

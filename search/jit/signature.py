@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from search.program.case import Case
-from search.program.ir import Affine, Load, Tensor
+from search.program.ir import Affine, Index, Load, Loop, Name, Tensor, Update
 from search.program.walk import placed, statements, walk
 
 INDEX_LIMIT = 2**31
@@ -22,6 +22,8 @@ class TensorSpec:
     element_bytes: int
     extents: tuple[int | None, ...]
     """Extent per axis; None where it is the number of rows."""
+    shares: str | None = None
+    """The input whose buffer an output declares to be its own."""
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """The shape at so many rows."""
@@ -59,6 +61,7 @@ class Signature:
                 dtype=case.dtypes[tensor.name],
                 element_bytes=case.element_bytes(tensor.name),
                 extents=tuple(None if axis == row_axis else case.extent(axis) for axis in tensor.axes),
+                shares=tensor.aliases,
             )
             for tensor in case.program.tensors
         )
@@ -73,6 +76,12 @@ class Signature:
     def outputs(self) -> tuple[int, ...]:
         """Positions of the outputs."""
         return tuple(place for place, spec in enumerate(self.tensors) if spec.role == "output")
+
+    @property
+    def shared(self) -> dict[int, int]:
+        """Position of each output that is written over an input, and of that input."""
+        places = {spec.name: place for place, spec in enumerate(self.tensors)}
+        return {place: places[spec.shares] for place, spec in enumerate(self.tensors) if spec.shares is not None}
 
     @property
     def row_source(self) -> tuple[int, int] | None:
@@ -104,13 +113,18 @@ def row_bound(case: Case) -> str | None:
     The compiled function takes the number of rows as an argument, but a column axis as long as there are rows, or a
     subscript made from the row dim, was fixed (and proven in bounds) when it was built.
     """
-    row_dim = case.program.row_axis.dim
+    row_axis, row_dim = case.program.row_axis.name, case.program.row_axis.dim
     for axis in case.program.axes:
         if axis.kind == "column" and axis.dim == row_dim:
             return f"column axis {axis.name!r} runs over {row_dim!r} too"
     for pointer, statement in statements(case.program.body):
+        if isinstance(statement, Loop) and statement.index is not None and statement.count == row_dim:
+            return f"{pointer} counts {row_dim!r} and names its index"
         for part in placed(statement, pointer):
             for node in walk(part.expr):
+                indexing = isinstance(statement, Update) and statement.index
+                if indexing and node in (Name(name=row_dim), Index(axis=row_axis)):
+                    return f"an index of {pointer} depends on {row_dim!r}"
                 if isinstance(node, Load) and any(_names(subscript, row_dim) for subscript in node.index):
                     return f"a subscript of {node.tensor!r} is made from {row_dim!r}"
     return None

@@ -43,12 +43,26 @@ class Bench:
         self.buffers = {
             tensor.name: GuardedBuffer(case.shape(tensor), NUMPY_DTYPES[case.dtypes[tensor.name]])
             for tensor in case.program.tensors
+            if tensor.aliases is None
         }
+        self._shared = {tensor.name: tensor.aliases for tensor in case.program.tensors if tensor.aliases is not None}
+        # An output that shares an input's buffer is that buffer: loaded with the input, overwritten by the kernel.
+        self.buffers |= {output: self.buffers[given] for output, given in self._shared.items()}
 
     @property
     def output_arrays(self) -> dict[str, Array]:
         """The buffers of the outputs, by name."""
         return {name: self.buffers[name].array for name in self._outputs}
+
+    @property
+    def _memory(self) -> list[GuardedBuffer]:
+        """Every buffer once."""
+        return [buffer for name, buffer in self.buffers.items() if name not in self._shared]
+
+    def reload_shared(self) -> None:
+        """Put the ``normal`` values back where kernels overwrite their inputs; nothing else changes."""
+        for given in self._shared.values():
+            self.buffers[given].load(self._passes[0].given.inputs[given])
 
     def load_normal(self) -> None:
         """Put the ``normal`` inputs in place: they are what is timed."""
@@ -69,7 +83,7 @@ class Bench:
             passes.setdefault(name, []).append(one)
             self._load(one)
             outputs = run()
-            guard_elements[name] = guard_elements.get(name, 0) + sum(b.guard_elements for b in self.buffers.values())
+            guard_elements[name] = guard_elements.get(name, 0) + sum(b.guard_elements for b in self._memory)
             found = self._harm(one)
             harm = harm or found
             if found is not None and found.reason == "guard_overwritten":
@@ -90,22 +104,28 @@ class Bench:
         return Verdict(checks=checks, rejection=rejection, tainted=harm is not None)
 
     def harm(self) -> Rejected | None:
-        """Damage to guards or to the ``normal`` inputs since they were loaded."""
+        """Damage to guards or to the ``normal`` inputs since they were loaded (but to those that an output shares)."""
         return self._harm(self._passes[0])
 
     def _load(self, one: OraclePass) -> None:
         for name, values in one.given.inputs.items():
             self.buffers[name].load(values)
         for name in self._outputs:
-            self.buffers[name].poison()
-        for buffer in self.buffers.values():
+            if name not in self._shared:
+                self.buffers[name].poison()
+        for buffer in self._memory:
             buffer.arm()
 
     def _harm(self, one: OraclePass) -> Rejected | None:
         damaged = {name: count for name, buffer in self.buffers.items() if (count := buffer.damaged_guards())}
         if damaged:
             return _harmful("guard_overwritten", one, guard_elements=damaged)
-        changed = [name for name, values in one.given.inputs.items() if not self.buffers[name].holds(values)]
+        overwritten = set(self._shared.values())
+        changed = [
+            name
+            for name, values in one.given.inputs.items()
+            if name not in overwritten and not self.buffers[name].holds(values)
+        ]
         if changed:
             return _harmful("input_modified", one, tensors=changed)
         return None

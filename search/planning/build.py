@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from search.errors import InvalidInput, Problem
 from search.outcome import Rejected
 from search.planning.choices import Choices
+from search.planning.effects import reload_rejection
 from search.planning.fusion import Admitted, admit
 from search.planning.grouping import group_statements
 from search.planning.materialize import Staging, crossing_tiles, stage_outputs, tiles_read_later
@@ -34,9 +34,8 @@ def build_schedule(case: Case, candidate: Candidate) -> Schedule | Rejected:
 
     Reasons: ``local_lanes_not_divisor``, ``nontemporal_width``, ``threads_per_block``, ``fusion_needs_cache``,
     ``input_not_cacheable``, ``fusion_illegal``, ``tile_crosses_lanes``, ``no_output_staging``,
-    ``algorithm_not_applicable``.
-    The private budget is not checked here (``budget.py``). The program must be verified; InvalidInput for constructs
-    that this version cannot plan.
+    ``reload_across_effect``, ``algorithm_not_applicable``.
+    The private budget is not checked here (``budget.py``). The program must be verified.
     """
     return ScheduleBuilder(case).build(candidate)
 
@@ -47,11 +46,10 @@ class ScheduleBuilder:
     def __init__(self, case: Case) -> None:
         self._case = case
         self._program = desugar(case.program)
-        _refuse_unplannable(case)
         dtypes = program_dtypes(self._program, case.dtypes)
         self._dtypes: dict[str, DType] = {n: "int32" if dtype == INT else dtype for n, dtype in dtypes.items()}
         self._uses = {inlined: statement_uses(self._program, inline_tiles=inlined) for inlined in (False, True)}
-        self._groupings = {inlined: group_statements(uses) for inlined, uses in self._uses.items()}
+        self._groupings = {inlined: group_statements(self._program, uses) for inlined, uses in self._uses.items()}
         self._storable = {inlined: storable_inputs(case, uses) for inlined, uses in self._uses.items()}
         self._cacheable = cacheable_inputs(case, self._uses[False])
         self._outlines: dict[tuple[tuple[str, ...], str, str, bool], Outline | Rejected] = {}
@@ -128,6 +126,9 @@ class ScheduleBuilder:
                 if not isinstance(admission, Admitted):
                     return admission.rejection()
                 fused[tensor] = admission
+        reloaded = reload_rejection(self._case, self._uses[False], uses, cached)
+        if reloaded is not None:
+            return reloaded
         crossing = {} if recompute else crossing_tiles(self._case, uses)
         if crossing:
             detail = {"tiles": crossing, "materialize": materialize, "allowed": ["recompute"]}
@@ -217,14 +218,3 @@ def _spread_step(step: Step, lanes: int) -> Step:
             return replace(step, steps=tuple(_spread_step(inner, lanes) for inner in step.steps))
         case _:
             return step
-
-
-def _refuse_unplannable(case: Case) -> None:
-    """What the IR has room for and this version cannot plan; jobs refuse it earlier (``verify.unsupported``)."""
-    problems = []
-    for tensor in case.program.tensors:
-        if tensor.aliases is not None:
-            field = f"/tensors/{tensor.name}/aliases"
-            problems.append(Problem(field=field, value=tensor.aliases, message="aliasing cannot be planned yet"))
-    if problems:
-        raise InvalidInput(problems)

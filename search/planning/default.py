@@ -15,7 +15,8 @@ CUDA_WIDTH = 256
 def default_candidate(case: Case, target: TargetKind, *, builder: ScheduleBuilder | None = None) -> Candidate:
     """The default of a target for a case.
 
-    CPU: W=32, reload, tiles staged in outputs where legal, else recomputed. CUDA: W=256, private tiles, the input
+    CPU: W=32, reload, tiles staged in outputs where legal, else recomputed; where a shared buffer forbids both, the
+    first that is legal of private tiles, then the same with cached inputs. CUDA: W=256, private tiles, the input
     cached if that fits the default budget, else reloaded. Knobs that are inert for the program have the value they
     collapse to. ``builder`` is the case's, to share its analysis.
     """
@@ -29,16 +30,17 @@ def default_candidate(case: Case, target: TargetKind, *, builder: ScheduleBuilde
 
 
 def _cpu(builder: ScheduleBuilder) -> Candidate:
-    if not builder.has_tiles:
-        return _cpu_candidate("private")
-    staged = _cpu_candidate("output")
-    return staged if _legal(builder, staged) else _cpu_candidate("recompute")
+    places: tuple[MaterializeWord, ...] = ("output", "recompute", "private") if builder.has_tiles else ("private",)
+    words: tuple[InputWord, ...] = ("reload", "cache") if builder.cacheable else ("reload",)
+    candidates = [_cpu_candidate(word, place) for word in words for place in places]
+    usual = _cpu_candidate("reload", "recompute" if builder.has_tiles else "private")
+    return next((candidate for candidate in candidates if _legal(builder, candidate)), usual)
 
 
-def _cpu_candidate(materialize: MaterializeWord) -> Candidate:
+def _cpu_candidate(word: InputWord, materialize: MaterializeWord) -> Candidate:
     return Candidate(
         width=CPU_WIDTH,
-        input="reload",
+        input=word,
         fusion="separate",
         materialize=materialize,
         vector=1,

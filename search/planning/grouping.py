@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.program.ir import Finalize, Let, Loop, Reducer, StageBoundary
+from search.planning.effects import overtakes
+from search.program.ir import Finalize, Let, Loop, Program, Reducer, StageBoundary
 from search.space.uses import LoopEnd, Use
 
 
@@ -19,26 +20,30 @@ class Grouping:
     """Row-level statements that must stay behind the loop in front of them, because they need its result or write."""
 
 
-def group_statements(uses: Sequence[Use]) -> Grouping:
+def group_statements(program: Program, uses: Sequence[Use]) -> Grouping:
     """Merge as far as dependencies allow.
 
     A distributed statement joins the loop in front of it when it runs over the same axes, no ``stage`` lies between, no
     serial loop begins or ends there, and it names no row scalar or array that is known only after that loop: the result
     of a collective behind the loop's start, or a scalar that follows from one. Reducer openings and other row scalars
-    in between move before the loop.
+    in between move before the loop. A store that shares its buffer with an input waits for the reads of other elements.
     """
     loop_of: dict[int, int] = {}
     late: set[int] = set()
     open_axes: tuple[str, ...] = ()
     late_names: set[str] = set()
     loop = -1
+    merged: list[Use] = []
     for use in uses:
         statement = use.statement
         if use.distributed:
-            if use.over != open_axes or use.scalars & late_names:
+            merges = use.over == open_axes and not use.scalars & late_names
+            if not merges or any(overtakes(program, use, earlier) for earlier in merged):
                 loop += 1
                 open_axes = use.over
                 late_names = set()
+                merged = []
+            merged.append(use)
             loop_of[use.index] = loop
         elif isinstance(statement, StageBoundary | Loop | LoopEnd):
             open_axes = ()

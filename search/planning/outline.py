@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from search.planning.choices import Choices
 from search.planning.grouping import Grouping
@@ -36,6 +35,7 @@ from search.planning.schedule import (
     SerialLoop,
     Step,
 )
+from search.planning.snapshots import Snapshots, Storage
 from search.program.case import Case
 from search.program.dtypes import value_dtype
 from search.program.ir import (
@@ -53,18 +53,7 @@ from search.program.ir import (
     Update,
 )
 from search.program.walk import statements
-from search.space.uses import LoopEnd, Use, column_axes, natural_index, row_level, streamable
-
-
-@dataclass(frozen=True, kw_only=True)
-class Storage:
-    """One private tile, not yet divided over lanes."""
-
-    name: str
-    kind: Literal["tile", "snapshot"]
-    dtype: DType
-    axes: tuple[str, ...]
-    extent: int
+from search.space.uses import LoopEnd, Use, natural_index, row_level, streamable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,8 +133,7 @@ class _Outliner:
         self._reductions = Reductions(case, program)
         self._around: list[_Around] = []
         self._storage: dict[str, Storage] = {}
-        self._snapshots: dict[str, str] = {}
-        """Cached input to the name of its private tile, once its snapshot exists."""
+        self._snapshots = Snapshots(case, program, self._names, self._storage)
 
     def build(self) -> Outline:
         for use in self._uses:
@@ -231,6 +219,7 @@ class _Outliner:
 
     def _distributed(self, use: Use) -> None:
         loop = self._enter(use)
+        loop.before += self._snapshots.before_write(use, self._uses, self._choices.cached)
         loop.statements.append(use.index)
         names = self._loads(use, loop)
         match use.statement:
@@ -318,43 +307,15 @@ class _Outliner:
         if admitted is not None and admitted.site == use.index:
             into = self._global_load(load, loop.ops)
             if admitted.later_consumers:
-                loop.ops.append(PrivateStore(tile=self._snapshot_storage(tensor, use), value=Name(name=into)))
+                loop.ops.append(PrivateStore(tile=self._snapshots.storage(tensor, use).name, value=Name(name=into)))
             return into
-        if tensor not in self._snapshots:
+        if tensor not in self._snapshots.taken:
             # Taken once: before the outermost serial loop around the reader, if there is one.
             before = self._around[0].steps if self._around else loop.before
-            before.append(self._snapshot_loop(load, use))
+            before.append(self._snapshots.loop(load, use))
         into = self._names.fresh(tensor)
-        loop.ops.append(PrivateLoad(into=into, tile=self._snapshots[tensor], dtype=self._case.dtypes[tensor]))
+        loop.ops.append(PrivateLoad(into=into, tile=self._snapshots.taken[tensor], dtype=self._case.dtypes[tensor]))
         return into
-
-    def _snapshot_storage(self, tensor: str, reader: Use) -> str:
-        name = self._names.unique(f"{tensor}_snapshot")
-        # The readers' order of axes, so that each lane keeps what it will read.
-        columns = column_axes(self._program, self._program.tensor(tensor))
-        axes = tuple(axis for axis in reader.over if axis in columns)
-        self._snapshots[tensor] = name
-        self._storage[name] = Storage(
-            name=name,
-            kind="snapshot",
-            dtype=self._case.dtypes[tensor],
-            axes=axes,
-            extent=self._case.domain_extent(axes),
-        )
-        return name
-
-    def _snapshot_loop(self, load: Load, use: Use) -> DistributedLoop:
-        storage = self._storage[self._snapshot_storage(load.tensor, use)]
-        ops: list[ElementOp] = []
-        into = self._global_load(load, ops)
-        ops.append(PrivateStore(tile=storage.name, value=Name(name=into)))
-        return DistributedLoop(
-            axes=storage.axes,
-            extent=storage.extent,
-            stripe_scalars=storage.extent,
-            ops=tuple(ops),
-            purpose="snapshot",
-        )
 
     # --- tiles ---
 

@@ -140,3 +140,8 @@ def _check_alias(tensor: Tensor, program: Program, pointer: str, report: Report)
     if tensor.role != "output" or tensor.aliases not in fitting:
         message = "only an output can alias, and only an input of the same axes and dtype"
         report.add(pointer + "/aliases", tensor.aliases, message, fitting)
+        return
+    others = [other.name for other in program.tensors if other.aliases == tensor.aliases and other.name != tensor.name]
+    if others and others[0] < tensor.name:
+        message = f"{tensor.aliases!r} is shared with {others[0]!r} already, and outputs overlap nothing"
+        report.add(pointer + "/aliases", tensor.aliases, message, [name for name in fitting if name != tensor.aliases])

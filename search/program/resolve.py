@@ -154,4 +154,7 @@ def _dtypes(value: Any, program: Program, report: Report) -> dict[str, str]:
         if tensor.like is not None and resolved[tensor.name] != resolved[tensor.like]:
             message = f"{tensor.name} has the dtype of {tensor.like}"
             report.add(child("/dtypes", tensor.name), resolved[tensor.name], message, [resolved[tensor.like]])
+        elif tensor.aliases is not None and resolved[tensor.name] != resolved[tensor.aliases]:
+            message = f"{tensor.name} shares the buffer of {tensor.aliases}, so it has its dtype"
+            report.add(child("/dtypes", tensor.name), resolved[tensor.name], message, [resolved[tensor.aliases]])
     return resolved

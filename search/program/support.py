@@ -22,9 +22,6 @@ def unsupported(program: Program) -> tuple[Problem, ...]:
         if tensor.like is None and tensor.dtype not in SUPPORTED_DTYPES:
             message = f"{tensor.dtype} tensors are {_LATER}"
             report.add(pointer + "/dtype", tensor.dtype, message, list(SUPPORTED_DTYPES))
-        if tensor.aliases is not None:
-            message = f"outputs that alias an input are {_LATER}; outputs overlap nothing"
-            report.add(pointer + "/aliases", tensor.aliases, message)
     types = program_dtypes(program)
     for pointer, statement in statements(program.body):
         match statement:

@@ -195,10 +195,18 @@ def storable_inputs(case: Case, uses: tuple[Use, ...]) -> tuple[str, ...]:
 def cacheable_inputs(case: Case, uses: tuple[Use, ...]) -> tuple[str, ...]:
     """Inputs that the word ``cache`` keeps in private storage: storable ones that at least two statements read.
 
+    An input that an output is written over needs one reader behind that store: nothing but a snapshot serves it.
     Counted on the program as written (desugared): ``recompute`` changes how often a statement's tiles are read, not
     which inputs are eligible.
     """
-    return tuple(name for name in storable_inputs(case, uses) if sum(1 for use in uses if use.reads(name)) >= 2)
+    stores = {use.statement.tensor: use.index for use in uses if isinstance(use.statement, Store)}
+    overwritten = {tensor.aliases: stores[tensor.name] for tensor in case.program.tensors if tensor.aliases}
+    return tuple(
+        name
+        for name in storable_inputs(case, uses)
+        if len(readers := [use.index for use in uses if use.reads(name)]) >= 2
+        or readers[-1] > overwritten.get(name, readers[-1])
+    )
 
 
 class _Reads:

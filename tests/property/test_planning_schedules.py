@@ -28,6 +28,7 @@ from search.planning.schedule import (
     RowLoad,
     RowStore,
     RowUpdate,
+    SerialLoop,
 )
 from search.program.ir import Binary, Call, Cast, Compare, Const, Index, Name, Select, Unary
 from search.program.reference import evaluate
@@ -45,13 +46,21 @@ class Row:
         self.schedule, self.case, self.row, self.tensors = schedule, schedule.case, row, tensors
         self.scalars = {**self.case.params, **self.case.dims}
         self.private, self.partials = {}, {}
+        self.arrays = {array.name: None for array in schedule.arrays}
         self.stored, self.streamed = {}, {}
         self.ops = {r.name: r.op for r in schedule.reducers}
         self.bytes = dict.fromkeys(("global_read", "global_write", "private_read", "private_write"), 0)
 
     def run(self):
-        for step in self.schedule.steps:
+        self.steps(self.schedule.steps)
+
+    def steps(self, steps):
+        for step in steps:
             match step:
+                case SerialLoop():
+                    for trip in range(step.trips):
+                        self.scalars[step.index] = trip
+                        self.steps(step.steps)
                 case OpenReducer():
                     self.partials[step.reducer] = {}
                 case DistributedLoop():
@@ -59,14 +68,17 @@ class Row:
                         self.element(step, element)
                 case RowUpdate():
                     if step.where is None or self.value(step.where, {}):
-                        self.accumulate(step.reducer, (0, 0), self.value(step.value, {}))
+                        self.accumulate(step, (0, 0), {})
                 case Collective():
-                    total = IDENTITY[step.op]
-                    for partial in self.partials.pop(step.reducer).values():
-                        total = COMBINE[step.op](total, partial)
+                    totals = [IDENTITY[step.op]] * step.elements
+                    for (_, element), partial in self.partials.pop(step.reducer).items():
+                        totals[element] = COMBINE[step.op](totals[element], partial)
                     if step.seed is not None:
-                        total = COMBINE[step.op](total, self.value(step.seed, {}))
-                    self.scalars[step.into] = total
+                        totals = [COMBINE[step.op](total, self.value(step.seed, {})) for total in totals]
+                    if step.into in self.arrays:
+                        self.arrays[step.into] = totals
+                    else:
+                        (self.scalars[step.into],) = totals
                 case RowLoad():
                     self.scalars[step.into] = self.load(step, {})
                 case RowCompute():
@@ -105,18 +117,24 @@ class Row:
                         passes.setdefault((op.tensor, element // (candidate.vector * lanes)), []).append(int(flat))
                 case Accumulate():
                     if op.where is None or self.value(op.where, local):
-                        self.accumulate(op.reducer, (lane, partial), self.value(op.value, local))
+                        strict = next(r.strict for r in self.schedule.reducers if r.name == op.reducer)
+                        self.accumulate(op, (0, 0) if strict else (lane, partial), local)
 
     def count(self, kind):
         self.bytes[kind] += 4
 
-    def accumulate(self, reducer, place, value):
-        partials = self.partials[reducer]
-        op = self.ops[reducer]
-        partials[place] = COMBINE[op](partials.get(place, IDENTITY[op]), value)
+    def accumulate(self, step, place, local):
+        partials, op, element = self.partials[step.reducer], self.ops[step.reducer], 0
+        for index in step.index:
+            at = self.value(index.value, local)
+            assert 0 <= at < index.extent or index.clamped
+            element = element * index.extent + at
+        partials[place, element] = COMBINE[op](
+            partials.get((place, element), IDENTITY[op]), self.value(step.value, local)
+        )
 
     def load(self, op, local):
-        names = {**self.case.dims, **local, self.case.program.row_axis.name: self.row}
+        names = {**self.scalars, **local, self.case.program.row_axis.name: self.row}
         place = tuple(sum(c * names[n] for n, c in sub.terms) + sub.constant for sub in op.index)
         value = self.tensors[op.tensor][place]
         assert not math.isnan(value), f"{op.tensor} was read before it was written"
@@ -129,6 +147,9 @@ class Row:
         match expr:
             case Const():
                 return expr.value
+            case Name(name=name) if name in self.arrays:
+                (array,) = (array for array in self.schedule.arrays if array.name == name)
+                return self.arrays[name][np.ravel_multi_index([local[axis] for axis in array.axes], array.extents)]
             case Name():
                 return local[expr.name] if expr.name in local else self.scalars[expr.name]
             case Index():
@@ -188,7 +209,7 @@ def programs(draw):
 
     for number in range(draw(st.integers(1, 6))):
         over = draw(st.sampled_from([["col"], full_over]))
-        kind = draw(st.sampled_from(["reduce", "reduce", "tile", "tile", "let", "explicit", "stage"]))
+        kind = draw(st.sampled_from(["reduce", "reduce", "tile", "tile", "let", "explicit", "array", "loop", "stage"]))
         op = draw(st.sampled_from(["sum", "max", "min"]))
         if kind == "reduce":
             value = element()
@@ -212,6 +233,34 @@ def programs(draw):
             body += [{"reducer": reducer}, *({"update": update} for update in updates)]
             body.append({"finalize": {"reducer": f"a{number}", "into": f"f{number}"}})
             scalars.append(f"f{number}")
+        elif kind == "array":
+            # an element of its own for each column, or all of them in a few
+            index = draw(st.sampled_from(["index(col)", "cols - 1 - index(col)", "min(index(col), 1) * (cols - 1)"]))
+            order = draw(st.sampled_from(["any", "strict"]))
+            body.append({"reducer": {"name": f"a{number}", "op": op, "shape": ["col"], "order": order, "seed": "b"}})
+            update = {"reducer": f"a{number}", "over": over, "value": element(), "index": [index]}
+            body.append({"update": update})
+            body.append({"finalize": {"reducer": f"a{number}", "into": f"e{number}"}})
+            all_tiles[f"e{number}"] = ["col"]
+        elif kind == "loop":
+            value = element()
+            inside = [
+                {
+                    "let": {
+                        "name": f"l{number}",
+                        "value": f"{draw(st.sampled_from(scalars))} + cast(i{number}, float32)",
+                    }
+                },
+                {"tile": {"name": f"u{number}", "over": over, "value": f"{value} + l{number}"}},
+                {"update": {"reducer": f"a{number}", "over": over, "value": f"u{number} * 0.5"}},
+                {"update": {"reducer": f"a{number}", "over": over, "value": f"u{number} + {element()} + w[i{number}]"}},
+            ]
+            body.append({"reducer": {"name": f"a{number}", "op": op}})
+            trips = draw(st.sampled_from(["none", "once", "cols"]))
+            body.append({"loop": {"count": trips, "index": f"i{number}", "body": inside}})
+            body.append({"update": {"reducer": f"a{number}", "over": [], "value": "0.5"}})
+            body.append({"finalize": {"reducer": f"a{number}", "into": f"f{number}"}})
+            scalars.append(f"f{number}")
         else:
             body.append({"stage": {}})
     tiles = list(all_tiles)
@@ -228,13 +277,19 @@ def programs(draw):
     if not wide:
         del tensors["t"]
     outputs = {"y": full, "z": full, "s": ["row"]}
+    words = repr(body)
+    shared = draw(st.sampled_from([None, "y", "z"])) if not wide else None
     document = {
         "name": "random",
+        "params": {name: value for name, value in (("none", 0), ("once", 1)) if f"'{name}'" in words},
         "dims": ["rows", "cols", *(["ks"] if wide else [])],
         "axes": {"row": {"dim": "rows", "kind": "row"}, "col": {"dim": "cols", "kind": "column"}}
         | ({"k": {"dim": "ks", "kind": "column"}} if wide else {}),
         "tensors": {name: {"axes": axes, "role": "input", "dtype": "float32"} for name, axes in tensors.items()}
-        | {name: {"axes": axes, "role": "output", "dtype": "float32"} for name, axes in outputs.items()},
+        | {
+            name: {"axes": axes, "role": "output", "dtype": "float32"} | ({"aliases": "x"} if name == shared else {})
+            for name, axes in outputs.items()
+        },
         "body": body,
     }
     dims = {"rows": 2, "cols": draw(st.integers(1, 9))} | ({"ks": draw(st.integers(1, 3))} if wide else {})
@@ -274,7 +329,10 @@ def test_every_candidate_computes_the_program(case, spread, seed):
             continue
         ran += 1
         outputs = {t.name: np.full(case.shape(t), np.nan) for t in case.program.tensors if t.role == "output"}
-        rows = [Row(schedule, row, inputs | outputs) for row in range(case.rows)]
+        given = {name: values.copy() for name, values in inputs.items()}
+        shared = {t.name: given[t.aliases] for t in case.program.tensors if t.aliases}
+        outputs |= shared
+        rows = [Row(schedule, row, given | outputs) for row in range(case.rows)]
         for row in rows:
             row.run()
             check_streams(row)
@@ -283,4 +341,4 @@ def test_every_candidate_computes_the_program(case, spread, seed):
         counted = demand(schedule).per_program
         for row in rows:
             assert row.bytes == {kind: getattr(counted, f"{kind}_bytes") for kind in row.bytes}
-    assert ran >= 1
+    assert ran >= 1 or any(t.aliases for t in case.program.tensors)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ def lower_text(tilelang_text: str) -> Kernel:
     with tvm.transform.PassContext(opt_level=3, config=PASS_CONFIG), target:
         module = _execute(tilelang_text)
         source = lower(module[SYMBOL], target=target).kernel_source
-        return canonical(source, contraction=module.get("CONTRACTION", True))
+        return canonical(source, contraction=module.get("CONTRACTION", True), shared=module.get("SHARED", ()))
 
 
 def _execute(text: str) -> Mapping[str, Any]:
@@ -63,8 +63,8 @@ def _execute(text: str) -> Mapping[str, Any]:
     return module
 
 
-def canonical(source: str, *, contraction: bool = True) -> Kernel:
-    """TileLang's C with our header, restrict, one symbol, and marks turned into pragmas.
+def canonical(source: str, *, contraction: bool = True, shared: Collection[str] = ()) -> Kernel:
+    """TileLang's C with our header, restrict (but on ``shared`` arguments), one symbol, and marks turned into pragmas.
 
     Without ``contraction`` the compiler makes no fma: what it vectorises and what it leaves over has the same bits.
     """
@@ -76,7 +76,7 @@ def canonical(source: str, *, contraction: bool = True) -> Kernel:
         kind, name = parameter.strip().rsplit(" ", 1)
         tensor = kind.endswith("*")
         arguments.append(Argument(name=names.plain(name), kind="tensor" if tensor else "dim"))
-        parameters.append(f"{kind}{' __restrict__' if tensor else ''} {name}")
+        parameters.append(f"{kind}{' __restrict__' if tensor and name not in shared else ''} {name}")
     body = source[match.end() :].rstrip() + "\n"
     if "tuner_stream(" in body:
         body = re.sub(r"  return 0;\n\}\n\Z", "  tuner_stream_fence();\n  return 0;\n}\n", body)

@@ -50,6 +50,10 @@ _NO_CONTRACTION = """
 CONTRACTION = False  # a strict fold rounds every operation, so the C compiler may not make fma of them
 """
 
+_SHARED = """
+SHARED = {names}  # arguments whose buffers may be the same: no restrict
+"""
+
 _MAIN = """
 
 if __name__ == "__main__":
@@ -102,6 +106,9 @@ class _Module:
         parts = [head.source(), _IMPORTS]
         if any(state.strict for state in self.schedule.reducers):
             parts.append(_NO_CONTRACTION)
+        shared = [name for t in self.case.program.tensors if t.aliases for name in (t.aliases, t.name)]
+        if shared:
+            parts.append(_SHARED.format(names=repr(tuple(names.tensor(name) for name in shared)).replace("'", '"')))
         return "".join([*parts, helpers, body, _MAIN.format(config=repr(PASS_CONFIG).replace("'", '"'))])
 
     def _body(self) -> str:

@@ -356,3 +356,48 @@ def test_what_binds_a_kernel_to_its_rows() -> None:
     body = [{"store": {"tensor": "y", "over": ["col"], "value": "x[row, col + rows - 4]"}}, *TWO_OUTPUTS["body"][::2]]
     shifted = {**TWO_OUTPUTS, "name": "shifted", "body": body}
     assert "subscript" in str(row_bound(resolve_case({"program": shifted, "dims": {"rows": 4, "cols": 6}})))
+
+
+IN_PLACE = {
+    "name": "in_place",
+    "dims": ["rows", "cols"],
+    "axes": AXES,
+    "tensors": {
+        "x": {"axes": ["row", "col"], "role": "input"},
+        "y": {"axes": ["row", "col"], "role": "output", "aliases": "x"},
+        "s": {"axes": ["row"], "role": "output"},
+    },
+    "body": [
+        {"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}},
+        {"store": {"tensor": "y", "over": ["col"], "value": "x - total"}},
+        {"store": {"tensor": "s", "over": [], "value": "total"}},
+    ],
+}
+
+
+@both
+def test_an_output_that_shares_its_input_is_that_tensor(make: Make) -> None:
+    native = Recorder()
+    kernel = kernel_of(native, {"program": IN_PLACE, "dims": {"rows": 4, "cols": 6}}, ("x", "y", "s", "rows"))
+    x = make((4, 6))
+    y, s = kernel(x)
+    assert y is x
+    assert kernel(x, x, s)[0] is x
+    assert kernel(x, out={"y": x, "s": s})[1] is s
+    assert len(native.calls) == 3
+    assert all(call[0] == call[1] for call in native.calls)
+    other = refused(lambda: kernel(x, make((4, 6)), s))["/y"]
+    assert "written over 'x'" in other.message
+    memory = make((8, 6))
+    assert set(refused(lambda: kernel(memory[:4], memory[1:5], s))) == {"/y"}
+    assert "/s" in refused(lambda: kernel(x, x, x.reshape(-1)[:4]))  # what else overlaps is refused as ever
+    assert len(native.calls) == 3
+
+
+def test_a_kernel_that_writes_over_an_input_is_no_torch_operator() -> None:
+    kernel = kernel_of(Recorder(), {"program": IN_PLACE, "dims": {"rows": 4, "cols": 6}}, ("x", "y", "s", "rows"))
+    x = torch.zeros((4, 6))
+    before = x._version
+    kernel(x)
+    assert x._version > before
+    assert "no torch operator" in refused(kernel.torch_ops)[""].message

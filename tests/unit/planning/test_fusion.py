@@ -83,8 +83,6 @@ class Example:
     """Whether the traversal also keeps a snapshot."""
     rejection: str = "fusion_illegal"
     """The candidate's rejection; an input that no lane could keep is turned down before fusion is asked."""
-    planned: bool = True
-    """False: a construct of the program that no lowering of this version plans yet."""
 
 
 FIRST = "the first operation that reads elements is a closed, unordered reduction (a unit-extent map may stand between)"
@@ -206,7 +204,6 @@ TABLE = (
         body=(store("w * 2", "z"), total(), store()),
         aliases=(("z", "x"),),
         verdict="effect_between",
-        planned=False,
     ),
     Example(
         clause=EFFECT,
@@ -214,7 +211,6 @@ TABLE = (
         body=(total(), store("x / total", "z")),
         aliases=(("z", "x"),),
         verdict="admitted",
-        planned=False,
     ),
     Example(
         clause=EFFECT,
@@ -281,14 +277,12 @@ TABLE = (
         name="a strict fold",
         body=(*explicit(update(), order="strict"), store()),
         verdict="strict_fold",
-        planned=False,
     ),
     Example(
         clause=BACK,
         name="a reducer array is not one closed result",
         body=(*explicit(update(index=["index(col)"]), shape=["col"]), store()),
         verdict="reducer_array",
-        planned=False,
     ),
     Example(
         clause=BACK,
@@ -302,7 +296,6 @@ TABLE = (
         name="a first use inside a loop, another scope than the load's",
         body=(*explicit({"loop": {"count": "ks", "body": [update()]}}), store()),
         verdict="cross_scope",
-        planned=False,
     ),
     Example(
         clause=BACK,
@@ -322,7 +315,6 @@ TABLE = (
             store("more", "s", ()),
         ),
         verdict="admitted",
-        planned=False,
     ),
     Example(
         clause=BACK,
@@ -339,7 +331,6 @@ TABLE = (
     ),
 )
 EXAMPLES = pytest.mark.parametrize("example", TABLE, ids=[example.name for example in TABLE])
-PLANNED = [example for example in TABLE if example.planned]
 
 
 def case_of(example: Example) -> Case:
@@ -389,7 +380,7 @@ def test_the_admission_function(example):
         assert answer.rule == example.verdict
 
 
-@pytest.mark.parametrize("example", PLANNED, ids=[example.name for example in PLANNED])
+@pytest.mark.parametrize("example", TABLE, ids=[example.name for example in TABLE])
 def test_the_planner_does_what_the_admission_says(example, cpu):
     case = case_of(example)
     words = ((example.tensor, "cache"),)
