@@ -42,7 +42,7 @@ def candidate(width: int, lanes: int, partials: int = 1, vector: int = 1, **more
 CANDIDATES = {
     "w8": candidate(8, 8),
     "w16-p4-v4": candidate(16, 16, 4, 4, simd="main"),
-    "w32-p4": candidate(32, 32, 4, unroll=2),
+    "w32-p4": candidate(32, 32, 4, unroll=2, input="cache"),
     "w64-v4": candidate(64, 64, vector=4, input="cache", materialize="recompute"),
     "whole-w8-p4": candidate(8, 1, 4),
     "whole-w16-v4-rb2": candidate(16, 1, vector=4, row_block=2),
@@ -380,14 +380,16 @@ PROBES: dict[str, Probe] = {
     ),
     "an input read on after it was overwritten": probe(
         [
-            store("y", "j", "x * 2.0 - x[0]"),
+            store("y", "j", "x * 2.0 - w[0]"),
+            store("u", "j", "x - w[0]"),
             {"reduce": {"into": "sum", "op": "sum", "over": ["j"], "value": "x"}},
-            store("z", "", "sum + x[0]"),
+            store("z", "", "sum + w[0]"),
         ],
-        "x:row,j > y:row,j=x z:row",
+        "x:row,j w:row,j > y:row,j=x u:row,j=w z:row",
         lambda v, d: {
-            "y": (2 * v["x"] - v["x"][:, :1], 10 * np.ones((ROWS, d["n"]))),
-            "z": total(np.concatenate([v["x"], v["x"][:, :1]], axis=1), (1,)),
+            "y": (2 * v["x"] - v["w"][:, :1], 10 * np.ones((ROWS, d["n"]))),
+            "u": (v["x"] - v["w"][:, :1], 10 * np.ones((ROWS, d["n"]))),
+            "z": total(np.concatenate([v["x"], v["w"][:, :1]], axis=1), (1,)),
         },
         n=53,
     ),
@@ -395,14 +397,14 @@ PROBES: dict[str, Probe] = {
         [
             {"tile": {"name": "turned", "over": ["j"], "value": "x[n - 1 - j]"}},
             store("y", "j", "turned"),
-            store("z", "j", "w * 3.0"),
+            store("z", "j", "turned * 3.0"),
             {"reduce": {"into": "sum", "op": "sum", "over": ["j"], "value": "w * w"}},
             store("s", "", "sum"),
         ],
         "x:row,j w:row,j > y:row,j=x z:row,j=w s:row",
         lambda v, d: {
             "y": (v["x"][:, ::-1], 0 * v["x"]),
-            "z": (3 * v["w"], 3 * np.abs(v["w"])),
+            "z": (3 * v["x"][:, ::-1], 3 * np.abs(v["x"][:, ::-1])),
             "s": total(v["w"] ** 2, (1,)),
         },
         n=39,
