@@ -61,6 +61,8 @@ class TorchAccess:
             if not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
                 return None
             address: int = tensor.data_ptr()
+            if tensor.untyped_storage().nbytes() < _needed_bytes(tensor):
+                return None
         except RuntimeError:  # sparse, or a stand-in without storage (fake, batched, functional)
             return None
         return None if address & self._masks[place] else address
@@ -108,6 +110,10 @@ class TorchAccess:
             )
         if not out:
             try:
+                held, needed = tensor.untyped_storage().nbytes(), _needed_bytes(tensor)
+                if held < needed:
+                    what = f"its storage was resized to {held} bytes under it, and it needs {needed}"
+                    return [Problem(field=f"{at}/storage", value=held, message=what, allowed=f"at least {needed}")]
                 out += _alignment(at, tensor.data_ptr(), spec.element_bytes)
             except RuntimeError as error:
                 out.append(Problem(field=at, value="no storage", message=str(error).split("\n")[0], allowed=_RULE))
@@ -194,6 +200,13 @@ def neither(name: str, tensor: Any) -> Problem:
     """The problem of something that is no array."""
     kind = type(tensor).__qualname__
     return Problem(field=f"/{name}", value=kind, message=f"a {kind} is no tensor", allowed=_RULE)
+
+
+def _needed_bytes(tensor: Any) -> int:
+    """What a contiguous tensor needs of its storage, which may have been shrunk: ``resize_(0)`` is how sharded training
+    frees it, and torch leaves the shape as it was."""
+    needed: int = tensor.nbytes + tensor.storage_offset() * tensor.itemsize
+    return needed
 
 
 def _wrong_dtype(at: str, found: str, wanted: str) -> Problem:

@@ -232,6 +232,23 @@ def test_torch_tensors_without_plain_memory_are_refused() -> None:
     assert set(refused(lambda: kernel(torch.zeros((4, 6)).as_subclass(Wrapped), weight))) == {"/x"}
 
 
+@pytest.mark.parametrize("left_bytes", [0, 4, 4 * 6 * 4 - 1])
+def test_a_storage_that_was_shrunk_under_its_tensor_is_refused(left_bytes: int) -> None:
+    """As sharded training frees parameters: the shape stays, the memory goes."""
+    native = Recorder()
+    kernel, weight = rms(native), torch.zeros(6)
+    gone = torch.zeros((4, 6))
+    gone.untyped_storage().resize_(left_bytes)
+    assert set(refused(lambda: kernel(gone, weight))) == {"/x/storage"}
+    assert set(refused(lambda: kernel(torch.zeros((4, 6)), weight, out=gone))) == {"/y/storage"}
+    assert refused(lambda: kernel(gone, weight))["/x/storage"].value == left_bytes
+    part = torch.zeros((9, 6))[5:]
+    assert kernel(part, weight).shape == (4, 6), "the last rows of a storage are whole"
+    part.untyped_storage().resize_(9 * 6 * 4 - 4)
+    assert set(refused(lambda: kernel(part, weight))) == {"/x/storage"}
+    assert len(native.calls) == 1, "nothing has run but the whole one"
+
+
 def test_libraries_are_not_mixed() -> None:
     found = refused(lambda: rms(Recorder())(torch.zeros((4, 6)), np.zeros(6, np.float32)))
     assert set(found) == {"/weight"}
