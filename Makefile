@@ -45,7 +45,7 @@ types: $(STAMP)
 serve: $(STAMP)
 	$(BIN)/tuner serve --data-dir $(DATA_DIR)
 
-# Each prints what it measured side by side in one run; see bench/README.md. About twenty minutes on two cores.
+# Each prints what it measured side by side in one run; see bench/README.md. About a quarter of an hour on two cores.
 bench: $(STAMP)
 	$(BIN)/python bench/planning.py
 	$(BIN)/python -m bench.compile_cost

@@ -1,6 +1,6 @@
 """Load/reduction fusion against separate snapshots: the seed's 15 rows under its two CPU mappings at W = 8.
 
-    python bench/fusion_matrix.py                                  everything, about ten minutes
+    python bench/fusion_matrix.py                                  everything, about five minutes
     python bench/fusion_matrix.py --kernels rms_norm --rows 17x65  some rows
     python bench/fusion_matrix.py --json                           the same as JSON, with every sample
 
