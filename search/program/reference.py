@@ -17,7 +17,7 @@ from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.direct import State, combined, direct, empty
 from search.program.dtypes import declared_dtypes, value_dtype
-from search.program.folds import FoldOrder, left_fold
+from search.program.folds import FoldOrder, flat_lines, left_fold, scatter
 from search.program.ir import (
     STRUCTURED_OPS,
     Affine,
@@ -108,13 +108,15 @@ def evaluate(
     *,
     dtype: npt.DTypeLike = np.float64,
     product_order: FoldOrder = "given",
+    shuffle: np.random.Generator | None = None,
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Every output of a case, as float64 (rounding to the output's dtype is the checker's).
 
     ``inputs``: one array per input, in the case's shapes (ValueError otherwise). ``dtype``: float64, or float32 for the
     plain evaluation in single precision. NaN propagates through max and min; a reduction of nothing is its identity
     (and seed). ``product_order`` sorts the factors of each product by magnitude: its extremes show where the order
-    alone decides between zero, infinity and NaN. float16 and bfloat16 inputs come as arrays of any float dtype that
+    alone decides between zero, infinity and NaN. ``shuffle`` makes sums and products left folds in random order, but
+    for strict ones. float16 and bfloat16 inputs come as arrays of any float dtype that
     holds them.
     """
     real = np.dtype(dtype)
@@ -130,7 +132,7 @@ def evaluate(
     with np.errstate(all="ignore"):
         for start in range(0, case.rows, rows):
             chunk = _Chunk(case, inputs, outputs, real, slice(start, min(start + rows, case.rows)))
-            chunk.product_order = product_order
+            chunk.product_order, chunk.shuffle = product_order, shuffle
             chunk.run(plain.body)
     return outputs
 
@@ -171,6 +173,7 @@ class _Chunk:
         self.trips: dict[str, int] = {}
         self.reducers: dict[str, tuple[Reducer, Array]] = {}
         self.product_order: FoldOrder = "given"
+        self.shuffle: np.random.Generator | None = None
         self.states: dict[str, tuple[Reducer, State]] = {}
         """Of structured reducers."""
 
@@ -240,9 +243,11 @@ class _Chunk:
             value = np.where(self.value(statement.where), value, value.dtype.type(identity(reducer.op, value.dtype)))
         kept = array_axes(self.case.program, reducer)
         places = tuple(self.position[axis] for axis in statement.over if axis not in kept)
-        order = self.product_order if reducer.op == "product" else "given"
-        if reducer.order == "strict" or order != "given":
-            total = left_fold(combine, total, value, places, order)
+        free = reducer.order != "strict"
+        order = self.product_order if reducer.op == "product" and free else "given"
+        shuffle = self.shuffled(reducer)
+        if not free or order != "given" or shuffle is not None:
+            total = left_fold(combine, total, value, places, order, shuffle)
         else:
             total = combine(total, combine.reduce(value, axis=places, keepdims=True, dtype=total.dtype))
         self.reducers[statement.reducer] = (reducer, total)
@@ -261,23 +266,21 @@ class _Chunk:
         return update.index == tuple(Index(axis=axis) for axis in axes) and set(axes) <= set(update.over)
 
     def scatter(self, statement: Update, reducer: Reducer, total: Array) -> None:
-        """Contributions one by one, in index order, each to the element that its index names."""
+        """Contributions one by one, each to the element that its index names."""
         shape = self.shape(statement.over)
         places = [np.arange(shape[0]).reshape([-1] + [1] * (self.rank - 1))]
         places += [np.zeros(1, dtype=np.intp)] * (self.rank - 1)
         for axis, index in zip(array_axes(self.case.program, reducer), statement.index, strict=True):
             places[self.position[axis]] = self.value(index)
+        value = self.stored(self.value(statement.value), reducer.dtype)
+        enabled = np.asarray(True if statement.where is None else self.value(statement.where))
         order = [0, *(self.position[axis] for axis in statement.over)]
-        order += [place for place in range(self.rank) if place not in order]
+        lines = flat_lines([value, enabled, *places], shape, order)
+        scatter(_UFUNCS[reducer.op], total, lines[0], lines[2:], lines[1], self.shuffled(reducer))
 
-        def flat(values: Array) -> Array:
-            return np.broadcast_to(values, shape).transpose(order).reshape(-1)
-
-        value, line = flat(self.stored(self.value(statement.value), reducer.dtype)), [flat(place) for place in places]
-        if statement.where is not None:
-            enabled = flat(np.asarray(self.value(statement.where)))
-            value, line = value[enabled], [place[enabled] for place in line]
-        _UFUNCS[reducer.op].at(total, tuple(line), value)
+    def shuffled(self, reducer: Reducer) -> np.random.Generator | None:
+        """What shuffles the contributions to a reducer; None where they stay in order."""
+        return self.shuffle if reducer.order == "any" and reducer.op in ("sum", "product") else None
 
     def store(self, statement: Store) -> None:
         tensor = self.case.program.tensor(statement.tensor)

@@ -137,6 +137,32 @@ def test_columns_are_shuffled_only_where_they_are_exchangeable(value, shuffles) 
     assert (len(list(plain_evaluations(case, inputs, seed=0))) > 2) is shuffles
 
 
+@pytest.mark.parametrize(("order", "evaluations"), [("any", MOST_ORDERS), ("strict", 2)])
+def test_contributions_are_shuffled_where_columns_mean_something(order, evaluations) -> None:
+    """One order may hit the true sum by luck, and the row would then refuse every other."""
+    shape = {"shape": ["col"]} if order == "any" else {}
+    body = [
+        {"reducer": {"name": "acc", "op": "sum", "order": order} | shape},
+        {"update": {"reducer": "acc", "over": ["col"], "value": "x"} | ({"index": ["0"]} if shape else {})},
+        {"finalize": {"reducer": "acc", "into": "total"}},
+        {"store": {"tensor": "y", "over": ["col"], "value": "x[cols - 1 - col] + total"}},
+    ]
+    document = {
+        "name": "probe",
+        "dims": ["rows", "cols"],
+        "axes": {"row": {"dim": "rows", "kind": "row"}, "col": {"dim": "cols", "kind": "column"}},
+        "tensors": {"x": {"axes": ["row", "col"], "role": "input"}, "y": {"axes": ["row", "col"], "role": "output"}},
+        "body": body,
+    }
+    case = resolve_case({"program": document, "dims": {"rows": 3, "cols": 300}})
+    inputs = next(compute_oracle(case)).given.inputs
+    found = [one["y"] for one in plain_evaluations(case, inputs, seed=1)]
+    assert len(found) == evaluations
+    assert (len({one.tobytes() for one in found}) > 2) is (order == "any")
+    for one in found[1:]:
+        np.testing.assert_allclose(one, found[0], atol=1e-3)
+
+
 def test_strict_folds_stay_as_they_are() -> None:
     folded = left_fold(desugar(kernels()["layer_norm"].program))
     assert {s.order for s in folded.body if hasattr(s, "order")} == {"strict"}
