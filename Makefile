@@ -9,7 +9,7 @@ TEST_WORKERS ?= 2
 QUICK_TESTS := tests/architecture tests/contract tests/golden tests/migration tests/property tests/unit
 SLOW_TESTS := tests/integration tests/e2e
 
-.PHONY: setup demo test lint types serve bench clean check-machine
+.PHONY: setup demo test lint types serve bench bench-winners clean check-machine
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -54,6 +54,10 @@ bench: $(STAMP)
 	$(BIN)/python bench/fusion_matrix.py
 	$(BIN)/python bench/jit_call.py
 	$(BIN)/python bench/lookup.py
+
+# Every kernel × eight shapes against torch: hours, and it goes on where it was stopped.
+bench-winners: $(STAMP)
+	$(BIN)/python bench/winners.py
 
 clean:
 	rm -rf $(VENV) .demo .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.responses import JSONResponse
 
+from search.program.library import package_problems
 from tuner_service.api import middleware, problems
 from tuner_service.api.context import Context, Runtime
 from tuner_service.api.openapi import base_document, live_document
@@ -66,6 +67,8 @@ class _Parts:
             # The directory first: a second service must not touch the database of the one that runs.
             self.runtime.reserve()
             upgrade(self.database)
+            for problem in package_problems():
+                _log.warning("kernels of an installed package are left out: %s", problem)
             self.runtime.start()
         except BaseException:
             self.stop()

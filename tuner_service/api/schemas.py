@@ -221,10 +221,11 @@ class DeviceDocument(Document):
 
 
 class KernelDocument(Document):
-    """A built-in kernel."""
+    """A kernel that has a name."""
 
     name: str
     summary: str
+    package: str | None = Field(description="The installed package that it comes from; null: built in.")
     params: dict[str, Any]
     dims: list[str]
     program: dict[str, Any]
@@ -295,6 +296,7 @@ class Readiness(Document):
     database: Literal["ok", "locked", "full", "unavailable", "outdated"]
     reason: str | None = Field(description="What is wrong with the database.")
     devices: Literal["probing", "probed"]
+    packages: list[str] = Field(description="What installed packages with kernels failed at; they are left out.")
 
 
 class Health(Document):

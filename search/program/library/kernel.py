@@ -23,6 +23,8 @@ class Kernel:
     baseline: tuple[TorchCall, ...] = ()
     """The torch calls that compute the same; empty: the program is evaluated with torch operations."""
     tags: tuple[str, ...] = field(default=())
+    package: str | None = None
+    """The installed package that it comes from (name and version); None for a built-in kernel."""
 
     @property
     def params(self) -> dict[str, float | int]:
@@ -44,6 +46,7 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
     return {
         "name": kernel.name,
         "summary": kernel.summary,
+        "package": kernel.package,
         "tags": list(kernel.tags),
         "params": kernel.params,
         "dims": list(program.dims),

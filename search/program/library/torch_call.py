@@ -6,9 +6,11 @@ says that the program is evaluated statement by statement with torch operations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from search.program.ir import Program
 
 NAMESPACES = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "torch.Tensor")
 """Where the functions of a call may live, directly."""
@@ -78,6 +80,31 @@ def bound(value: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(value, list | tuple):
         return [bound(item, values) for item in value]
     return value
+
+
+def call_problems(program: Program, calls: tuple[TorchCall, ...]) -> list[str]:
+    """What is wrong with the calls of a program's baseline, in words: names, places of functions, missing outputs."""
+    outputs = {tensor.name for tensor in program.tensors if tensor.role == "output"}
+    known = {tensor.name for tensor in program.tensors} - outputs
+    known |= {param.name for param in program.params} | set(program.dims)
+    problems = []
+    for call in calls:
+        namespace, _, function = call.function.rpartition(".")
+        if namespace not in NAMESPACES or not function.isidentifier() or function.startswith("_"):
+            problems.append(f"{call.function} is no public function directly in {', '.join(NAMESPACES)}")
+        problems += [f"{call.text()} reads {name}, which nothing gives" for name in unknown(call, known)]
+        if call.into in known:
+            problems.append(f"{call.text()} gives {call.into}, which is taken")
+        if call.out is not None and call.into not in outputs:
+            problems.append(f"{call.text()} has {call.out}=, but {call.into} is no output")
+        known.add(call.into)
+    missing = sorted(outputs - known) if calls else []
+    return problems + [f"no call computes {name}" for name in missing]
+
+
+def unknown(call: TorchCall, known: Collection[str]) -> list[str]:
+    """The names that a call refers to and nothing gives."""
+    return [name for name in call_references(call) if name not in known]
 
 
 def allocation(calls: tuple[TorchCall, ...], outputs: tuple[str, ...]) -> str:

@@ -220,6 +220,7 @@ def test_health_and_readiness(http: httpx.Client) -> None:
         "database": "ok",
         "reason": None,
         "devices": "probed",
+        "packages": [],
     }
 
 

@@ -1,4 +1,4 @@
-"""``/v1/kernels``: the built-in kernels."""
+"""``/v1/kernels``: the kernels that have names."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ router = APIRouter(prefix="/v1/kernels", tags=["kernels"])
 
 @router.get(
     "",
-    summary="List the built-in kernels",
+    summary="List the kernels",
     response_model=None,
     responses={200: {"model": schemas.KernelPage}, **problems()},
 )
 def list_kernels(request: Request, limit: Limit = 1000, cursor: Cursor = None) -> JSONResponse:
-    """Each kernel with its params, dims, tensors and dtypes, its program as a document, its torch baseline, and the
-    default space of each device kind. The list always fits one page."""
+    """Built-in kernels and those of installed packages, each with its params, dims, tensors and dtypes, its program as
+    a document, its torch baseline, and the default space of each device kind. The list always fits one page."""
     return page_response(request, whole([document(name) for name in kernels()]))
 
 
 @router.get(
     "/{name}",
-    summary="One built-in kernel",
+    summary="One kernel",
     response_model=None,
     responses={200: {"model": schemas.KernelDocument}, **problems(kinds.NOT_FOUND)},
 )
 def get_kernel(
-    name: Annotated[str, Path(description="Name of a built-in kernel.", examples=["rms_norm"])],
+    name: Annotated[str, Path(description="Name of a kernel.", examples=["rms_norm"])],
 ) -> JSONResponse:
     """The kernel's params with defaults, dims in declared order, tensors, dtypes, program and default space."""
     if name not in kernels():
         known = ", ".join(kernels())
-        raise ProblemError(kinds.NOT_FOUND, f"there is no built-in kernel of that name; there are {known}")
+        raise ProblemError(kinds.NOT_FOUND, f"there is no kernel of that name; there are {known}")
     return JSONResponse(document(name))
 
 
 def document(name: str) -> dict[str, Any]:
-    """JSON of a built-in kernel, with the default space and the knobs of each target that has a lowering."""
+    """JSON of a kernel, with the default space and the knobs of each target that has a lowering."""
     targets: list[TargetKind] = [target for target in ("cpu", "cuda") if target in DTYPES_BY_TARGET]
     return {
         **kernel_document(kernels()[name]),

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from fastapi.responses import HTMLResponse, JSONResponse
 
+from search.program.library import package_problems
 from tuner_service.api import kinds, schemas
 from tuner_service.api.context import ContextOf
 from tuner_service.api.documented import problems
@@ -45,11 +46,12 @@ async def healthz() -> JSONResponse:
 def readyz(context: ContextOf) -> JSONResponse:
     """200 when `database` is `ok`; else it is `locked`, `full`, `unavailable` or `outdated` (not at this version's
     schema), and `reason` says more. `devices` is `probed`, or `probing` while they are still being looked for; jobs
-    sent meanwhile wait a moment for it."""
+    sent meanwhile wait a moment for it. `packages` says why an installed package's kernels are missing."""
     database, reason = condition(context.database)
     devices = "probed" if context.runtime.wait_probed(0) else "probing"
     ready = database == "ok" and not context.closing.is_set()
-    body = {"ready": ready, "database": database, "reason": reason, "devices": devices}
+    packages = [str(problem) for problem in package_problems()]
+    body = {"ready": ready, "database": database, "reason": reason, "devices": devices, "packages": packages}
     return JSONResponse(body, status_code=200 if ready else 503)
 
 
