@@ -97,4 +97,5 @@ def params_text(params: Mapping[str, float | int]) -> str:
 
 
 def _number(value: float | int) -> str:
-    return str(int(value)) if value == int(value) else repr(value)
+    # numpy's float64 is a float with a repr of its own
+    return str(int(value)) if value == int(value) else repr(float(value))

@@ -17,6 +17,9 @@ class AnyToolchain:
     def __repr__(self) -> str:
         return "ANY_TOOLCHAIN"
 
+    def __reduce__(self) -> str:
+        return "ANY_TOOLCHAIN"  # copies and pickles are the one there is: it is compared by identity
+
 
 ANY_TOOLCHAIN: Final = AnyToolchain()
 

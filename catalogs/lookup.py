@@ -84,8 +84,15 @@ class Miss:
         """At most five entries, sorted by how little differs."""
         return self.explanation.nearest
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _explained_miss, (self.query, self.explanation)  # a worker process sends its misses to another
+
     def __repr__(self) -> str:
         return f"Miss({self.reason!r}, nearest={len(self.nearest)})"
+
+
+def _explained_miss(query: Query, explanation: Explanation) -> Miss:
+    return Miss(query=query, explain=lambda: explanation)
 
 
 def lookup(entries: Iterable[Entry], query: Query) -> Hit | Miss:

@@ -148,9 +148,13 @@ class OpenCatalog:
             check.a_text(kernel, "kernel")
             check.numbers(params, "params")
             check.texts(dtypes, "dtypes")
-            asked_device = check.a_text(device.digest if isinstance(device, DeviceIdentity) else device, "device")
+            # a kind ("cpu") or a word ("any") is in no key: it would miss for ever, and nobody would know why
+            asked_device = check.a_sha256(
+                device.digest if isinstance(device, DeviceIdentity) else device,
+                "device (this_device(), or an identity digest)",
+            )
             if not isinstance(toolchain, AnyToolchain):
-                check.a_text(toolchain, "toolchain (a fingerprint, or ANY_TOOLCHAIN)")
+                check.a_sha256(toolchain, "toolchain (a fingerprint, or ANY_TOOLCHAIN)")
             check.an_integer(threads, "threads", least=1)
             for name, word in (("metric", metric), ("cache_context", cache_context), ("aliasing", aliasing)):
                 check.a_text(word, name)

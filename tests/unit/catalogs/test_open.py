@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import enum
 import json
 import pickle
@@ -32,6 +33,13 @@ ASKED: dict[str, Any] = {
 BOUND = {name: value for name, value in ASKED.items() if name != "dims"}
 
 
+class NumpyFloat(float):
+    """A float with a repr of its own, as numpy's float64 is one."""
+
+    def __repr__(self) -> str:
+        return f"np.float64({float(self)!r})"
+
+
 def opened(**options: Any) -> catalogs.OpenCatalog:
     return catalogs.open(factory.catalog(), **options)
 
@@ -43,6 +51,7 @@ def opened(**options: Any) -> catalogs.OpenCatalog:
         {"toolchain": ANY_TOOLCHAIN},
         {"device": catalogs.this_device().digest},
         {"params": {}},
+        {"params": {"eps": NumpyFloat(1e-6)}},
         {"dtypes": {}},
         {"dtypes": {"y": "float32", "x": "float32", "weight": "float32"}},
         {"dims": {"cols": 4096, "rows": 1024}},
@@ -164,7 +173,9 @@ def test_bound_lookups_refuse_what_cannot_be_dims(dims: tuple[Any, ...]) -> None
         ({"params": [1]}, "params"),
         ({"dtypes": {"x": 1}}, "dtypes.x"),
         ({"device": None}, "device"),
+        ({"device": "cpu"}, "device .*this_device"),
         ({"toolchain": None}, "toolchain .*ANY_TOOLCHAIN"),
+        ({"toolchain": "any"}, "toolchain .*ANY_TOOLCHAIN"),
         ({"threads": 0}, "threads"),
         ({"metric": None}, "metric"),
         ({"dims": {"rows": "many", "cols": 1}}, "dims.rows"),
@@ -507,6 +518,17 @@ def test_many_threads_see_one_answer() -> None:
 def test_hits_can_be_sent_to_another_process() -> None:
     hit = opened().lookup(**ASKED)
     assert pickle.loads(pickle.dumps(hit)) == hit
+
+
+def test_misses_can_be_sent_to_another_process() -> None:
+    catalog = opened(on_miss="raise")
+    for asked in (ASKED, {**ASKED, "toolchain": ANY_TOOLCHAIN}):
+        with pytest.raises(MissError) as raised:
+            catalog.lookup(**{**asked, "dims": {"rows": 3, "cols": 4096}})
+        sent = pickle.loads(pickle.dumps(raised.value))
+        assert str(sent) == str(raised.value)
+        assert (sent.miss.query, sent.miss.nearest) == (raised.value.miss.query, raised.value.miss.nearest)
+    assert copy.deepcopy(ANY_TOOLCHAIN) is ANY_TOOLCHAIN
 
 
 def test_a_star_import_leaves_the_built_in_open_alone() -> None:
