@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from search.program.arrays import array_axes
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.ir import (
@@ -27,6 +28,7 @@ from search.program.ir import (
     Let,
     Load,
     Logical,
+    Loop,
     Name,
     ReduceOp,
     Reducer,
@@ -83,6 +85,9 @@ _COMBINE: dict[ReduceOp, Callable[[Value, Value], Value]] = {
 }
 
 
+_SCATTER: dict[ReduceOp, str] = {"sum": "sum", "product": "prod", "max": "amax", "min": "amin"}
+
+
 class TorchProgram:
     """A case's program as one callable: input tensors by name in, output tensors by name out (always allocated)."""
 
@@ -93,6 +98,7 @@ class TorchProgram:
         self._position = {self._row: 0, **{axis: place for place, axis in enumerate(columns, start=1)}}
         self._numbers: Names = {**case.params, **case.dims}
         self._ops: dict[str, ReduceOp] = {}
+        self._arrays: dict[str, tuple[str, ...]] = {}
         self._steps = [self._step(statement) for statement in desugar(case.program).body]
 
     def __call__(self, **inputs: Any) -> dict[str, Any]:
@@ -106,12 +112,15 @@ class TorchProgram:
 
     def _step(self, statement: object) -> Callable[[Names], None]:
         match statement:
-            case Reducer(order="any", shape=()) if statement.op in _COMBINE and statement.dtype == "float32":
+            case Reducer() if statement.op in _COMBINE and statement.dtype == "float32":
+                # A strict fold is summed as torch sums: within the tolerance, as any order is, and not to the bit.
                 return self._open(statement)
-            case Update(index=()):
+            case Update():
                 return self._update(statement)
             case Finalize():
-                return self._assign(statement.into, lambda names: names[f"reducer {statement.reducer}"])
+                return self._finalize(statement)
+            case Loop():
+                return self._loop(statement)
             case Let() | Tile():
                 return self._assign(statement.name, self._compile(statement.value))
             case Store():
@@ -127,8 +136,31 @@ class TorchProgram:
 
         return step
 
+    def _loop(self, loop: Loop) -> Callable[[Names], None]:
+        trips, steps = int(self._numbers[loop.count]), [self._step(statement) for statement in loop.body]
+
+        def step(names: Names) -> None:
+            for trip in range(trips):
+                if loop.index is not None:
+                    names[loop.index] = trip
+                for inner in steps:
+                    inner(names)
+
+        return step
+
+    def _finalize(self, finalize: Finalize) -> Callable[[Names], None]:
+        slot, shape = f"reducer {finalize.reducer}", self._shape(self._arrays[finalize.reducer])
+        nothing = _IDENTITIES[self._ops[finalize.reducer]]
+
+        def step(names: Names) -> None:
+            held = names[slot]
+            names[finalize.into] = torch.full(shape, nothing) if held is None else held
+
+        return step
+
     def _open(self, reducer: Reducer) -> Callable[[Names], None]:
         self._ops[reducer.name] = reducer.op
+        self._arrays[reducer.name] = array_axes(self._case.program, reducer)
         seed = self._compile(reducer.seed) if reducer.seed is not None else None
 
         def step(names: Names) -> None:
@@ -140,17 +172,42 @@ class TorchProgram:
         op, slot = self._ops[update.reducer], f"reducer {update.reducer}"
         value = self._compile(update.value)
         where = self._compile(update.where) if update.where is not None else None
-        shape, places = self._shape(update.over), tuple(self._position[axis] for axis in update.over)
+        shape, kept = self._shape(update.over), self._arrays[update.reducer]
+        places = tuple(self._position[axis] for axis in update.over if axis not in kept)
+        own = update.index == tuple(Index(axis=axis) for axis in kept) and set(kept) <= set(update.over)
+        scatter = None if own else self._scatter(update, kept)
 
         def step(names: Names) -> None:
             contribution = _tensor(value(names))
             if where is not None:
                 contribution = torch.where(_condition(where(names)), contribution, _IDENTITIES[op])
-            total = _reduce(op, contribution.expand(shape), places)
+            contribution = contribution.expand(shape)
+            total = _reduce(op, contribution, places) if scatter is None else scatter(names, contribution)
             held = names[slot]
             names[slot] = total if held is None else _COMBINE[op](held, total)
 
         return step
+
+    def _scatter(self, update: Update, axes: tuple[str, ...]) -> Callable[[Names, Value], Value]:
+        """Contributions to the elements of an array that indices name; what is not enabled comes as the identity."""
+        op, nothing = _SCATTER[self._ops[update.reducer]], _IDENTITIES[self._ops[update.reducer]]
+        indices = [self._compile(index) for index in update.index]
+        extents = [self._case.extent(axis) for axis in axes]
+        over, whole = self._shape(update.over), self._shape(axes)
+        rows = self._along(self._row, torch.arange(self._case.rows))
+
+        def scatter(names: Names, contribution: Value) -> Value:
+            place = rows
+            for index, extent in zip(indices, extents, strict=True):
+                place = place * extent + torch.as_tensor(index(names)).clamp(0, extent - 1).long()
+            total = torch.full((math.prod(whole),), nothing)
+            flat = place.expand(over).reshape(-1)
+            ordered = total.scatter_reduce(0, flat, contribution.reshape(-1), reduce=op).view(self._case.rows, *extents)
+            # the shape's order of axes, then that of the program's columns
+            by_column = sorted(range(len(axes)), key=lambda place: self._position[axes[place]])
+            return ordered.permute(0, *(place + 1 for place in by_column)).reshape(whole)
+
+        return scatter
 
     def _store(self, store: Store) -> Callable[[Names], None]:
         value = self._compile(store.value)
@@ -216,15 +273,28 @@ class TorchProgram:
             if order == sorted(order):
                 return lambda names: names[slot].view(view)
             return lambda names: names[slot].permute(order).reshape(view)
-        places = tuple(self._subscript(index) for index in load.index)
-        return lambda names: names[slot][places]
+        fixed = tuple(self._subscript(index) for index in load.index)
+        moving = [[(name, factor) for name, factor in index.terms if self._counts(name)] for index in load.index]
+        if not any(moving):
+            return lambda names: names[slot][fixed]
+        return lambda names: names[slot][
+            tuple(
+                place + sum(factor * names[name] for name, factor in terms)
+                for place, terms in zip(fixed, moving, strict=True)
+            )
+        ]
+
+    def _counts(self, name: str) -> bool:
+        """True for the index of a loop."""
+        return name not in self._numbers and name not in self._position
 
     def _subscript(self, index: Affine) -> Value:
+        """The part of a subscript that no loop's index moves."""
         place = self._along(self._row, torch.tensor([index.constant]))
         for name, factor in index.terms:
             if name in self._numbers:
                 place = place + factor * int(self._numbers[name])
-            else:
+            elif not self._counts(name):
                 place = place + factor * self._along(name, torch.arange(self._case.extent(name)))
         return place
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import pytest
 
 from search.lowering.builder import Builder
 from search.lowering.contract import Artifact, BuildRequest
+from search.measuring.checks import Tally, compare_output
+from search.measuring.oracle import compute_oracle, rows_first
 from search.planning.build import build_schedule
 from search.planning.schedule import Schedule
 from search.program.case import Case
@@ -452,22 +454,34 @@ def run(artifact: Artifact, case: Case, inputs: Inputs) -> dict[str, np.ndarray]
     return {tensor.name: buffers[tensor.name] for tensor in case.program.tensors if tensor.role == "output"}
 
 
-def test_reducers_count_each_contribution_once_in_every_layout(builder: Builder) -> None:
+Items = dict[str, tuple[str, Case, Artifact]]
+
+
+@pytest.fixture(scope="module")
+def built(builder: Builder) -> Items:
+    """Every probe under every candidate that planning admits: label → probe, case, artifact."""
     items: dict[str, tuple[str, Case, Candidate]] = {}
     for name, one in PROBES.items():
         case = one.case()
         for label, chosen in CANDIDATES.items():
-            if isinstance(build_schedule(replace(case, dims={**case.dims, "rows": 1}), chosen), Schedule):
+            if isinstance(build_schedule(case, chosen), Schedule):
                 items[f"{name} | {label}"] = (name, case, chosen)
     requests = [
         BuildRequest(id=label, case=case.document(), candidate=chosen.document())
         for label, (_, case, chosen) in items.items()
     ]
     results = {one.id: one for one in builder.build(requests, timeout_seconds=300, cancelled=lambda: False)}
-    bits: dict[str, set[bytes]] = {}
+    out: Items = {}
     for label, (name, case, _) in items.items():
         artifact = results[label].artifact
         assert artifact is not None, (label, results[label].rejection)
+        out[label] = (name, case, artifact)
+    return out
+
+
+def test_reducers_count_each_contribution_once_in_every_layout(built: Items) -> None:
+    bits: dict[str, set[bytes]] = {}
+    for label, (name, case, artifact) in built.items():
         inputs = given(case)
         outputs = run(artifact, case, inputs)
         exact = {key: value.astype(np.float64) for key, value in inputs.items()}
@@ -479,6 +493,43 @@ def test_reducers_count_each_contribution_once_in_every_layout(builder: Builder)
             assert (off <= bound).all(), (label, output, float((off - bound).max()))
         bits.setdefault(name, set()).add(b"".join(outputs[output].tobytes() for output in sorted(outputs)))
     for name, one in PROBES.items():
-        assert sum(label.startswith(f"{name} | ") for label in items) >= 2, name
+        assert sum(label.startswith(f"{name} | ") for label in built) >= 2, name
         if one.same_bits:
             assert len(bits[name]) == 1, f"{name}: {len(bits[name])} different results"
+
+
+def test_reducers_pass_the_products_own_check(built: Items) -> None:
+    """Two layouts of each on every input set: large offsets, infinities, NaN, denormals."""
+    for name in PROBES:
+        chosen = [label for label in built if label.startswith(f"{name} | ")][-2:]
+        case = built[chosen[0]][1]
+        for one in compute_oracle(case):
+            for label in chosen:
+                outputs = run(built[label][2], case, one.given.inputs)
+                tally = Tally()
+                for output, expected in one.expected.items():
+                    got = rows_first(case, output, outputs[output])
+                    compare_output(output, got, expected, np.empty(0, np.intp), tally)
+                assert not tally.failures, (label, one.given.name, tally.first_failure)
+
+
+def test_torch_operations_evaluate_the_same_programs() -> None:
+    """The baseline of a program that names no torch call; integer reducers aside."""
+    torch = pytest.importorskip("torch")
+    from search.measuring.torch_program import NotExpressible, TorchProgram
+
+    refused = []
+    for name, one in PROBES.items():
+        case = one.case()
+        inputs = given(case)
+        try:
+            program = TorchProgram(case)
+        except NotExpressible:
+            refused.append(name)
+            continue
+        outputs = program(**{key: torch.from_numpy(value.copy()) for key, value in inputs.items()})
+        exact = {key: value.astype(np.float64) for key, value in inputs.items()}
+        for output, (values, magnitude) in one.reference(exact, {**case.dims, **case.params}).items():
+            off = np.abs(outputs[output].numpy() - values)
+            assert (off <= ROUNDING * np.maximum(magnitude, np.abs(values)) + 1e-37).all(), (name, output)
+    assert len(refused) <= 1

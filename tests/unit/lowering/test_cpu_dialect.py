@@ -65,3 +65,15 @@ def test_streaming_kernels_end_with_a_fence() -> None:
 def test_text_of_another_form_is_refused() -> None:
     with pytest.raises(ValueError, match="no kernel function"):
         canonical("int main(void) { return 0; }")
+
+
+def test_arguments_that_share_a_buffer_have_no_restrict() -> None:
+    text = canonical(SAMPLE % "", shared=("g_x", "g_y")).c_text
+    assert text.startswith("int32_t kernel(float* g_x, float* g_y, int32_t d_rows) {\n")
+    assert "float* __restrict__ g_x, float* g_y" in canonical(SAMPLE % "", shared=("g_y",)).c_text
+
+
+def test_a_kernel_without_contraction_is_wrapped_in_the_option() -> None:
+    text = canonical(SAMPLE % "", contraction=False).c_text
+    assert text.index("push_options") < text.index('optimize ("fp-contract=off")') < text.index("int32_t kernel(")
+    assert text.endswith("}\n#pragma GCC pop_options\n")
