@@ -31,12 +31,25 @@ FULL: dict[str, Any] = {
         {"reducer": {"name": "acc", "op": "sum", "seed": "-eps"}},
         {"update": {"reducer": "acc", "over": ["head", "col"], "value": "x", "where": "x[head, 0] > 0.0"}},
         {"update": {"reducer": "acc", "over": [], "value": "trips * 1.0"}},
+        {"reducer": {"name": "bins", "op": "max", "shape": ["head"], "order": "strict"}},
+        {
+            "loop": {
+                "count": "trips",
+                "index": "t",
+                "body": [
+                    {"let": {"name": "w", "value": "cast(t + 1, float32)"}},
+                    {"update": {"reducer": "acc", "over": ["col"], "value": "x[t, col] * w"}},
+                    {"update": {"reducer": "bins", "over": ["head", "col"], "value": "x", "index": ["index(head)"]}},
+                ],
+            }
+        },
         {"finalize": {"reducer": "acc", "into": "total"}},
+        {"finalize": {"reducer": "bins", "into": "highest"}},
         {"stage": {}},
         {"reduce": {"into": "peak", "op": "max", "over": ["col"], "value": "x[0, col]"}},
-        {"tile": {"name": "t", "over": ["col"], "value": "x[heads - 1, col] - peak"}},
+        {"tile": {"name": "kept", "over": ["col"], "value": "x[heads - 1, col] - peak"}},
         {"let": {"name": "scale", "value": "select(total > 0.0, total, 1.0)"}},
-        {"store": {"tensor": "y", "over": ["head", "col"], "value": "t / scale"}},
+        {"store": {"tensor": "y", "over": ["head", "col"], "value": "kept / scale + highest"}},
     ],
 }
 SPACE = {"width": [8], "input": ["reload"], "simd_scope": ["none"], "nontemporal": [False]}
@@ -187,6 +200,10 @@ def answers(http: httpx.Client, program: Any) -> list[httpx.Response]:
     # whatever is planned is tuned, and what is refused is refused everywhere
     assert {response.status_code == 422 for response in found} in ({True}, {False}), [r.text[:300] for r in found]
     return found
+
+
+def test_the_program_that_is_damaged_is_sound(http: httpx.Client) -> None:
+    assert [response.status_code for response in answers(http, FULL)] == [200, 202, 404]
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
