@@ -51,6 +51,13 @@ class Baseline:
     allocation: str
     plus_infinity: bool
     """Whether rows that hold +inf are compared."""
+    prepare: Callable[[], None]
+    """To be done after inputs were loaded, before anything is timed."""
+
+    def checked(self) -> Mapping[str, Any]:
+        """One call on inputs that were just loaded."""
+        self.prepare()
+        return self.call()
 
 
 class TorchChild:
@@ -87,12 +94,13 @@ class TorchChild:
         try:
             prepared = self._prepare(bench, name)
             answer |= {"implementation": prepared.implementation, "allocation": prepared.allocation}
-            verdict = bench.check(lambda: _arrays(bench, prepared.call()), plus_infinity=prepared.plus_infinity)
+            verdict = bench.check(lambda: _arrays(bench, prepared.checked()), plus_infinity=prepared.plus_infinity)
             answer["checks"] = verdict.checks.document()
             if verdict.rejection is not None:
                 answer["error"] = f"the baseline disagrees with the oracle: {verdict.rejection.document()}"
                 return answer
             bench.load_normal()
+            prepared.prepare()
             per_call = warm_host_seconds_per_call(prepared.call, sampling.warmup_seconds)
         except Exception as error:
             answer["error"] = f"{type(error).__name__}: {error}"[:4000]
@@ -135,11 +143,14 @@ class TorchChild:
         calls = () if case.from_document else kernels()[case.kernel].baseline
         eager = name == "torch_eager"
         given: Sequence[Any]
+        prepare: Callable[[], None] = lambda: None  # noqa: E731
         if calls:
             sequence = torch_sequence(torch, calls, tensors, {**case.params, **case.dims}, outputs, preallocated=eager)
-            run, given = sequence.module.forward, sequence.tensors
+            run, given, prepare = sequence.module.forward, sequence.tensors, sequence.prepare
             written = [call if eager else replace(call, out=None) for call in calls]
-            implementation = "; ".join(call.text(named=len(calls) > 1) for call in written)
+            implementation = "; ".join(
+                f"{'before timing: ' * call.untimed}{call.text(named=len(calls) > 1)}" for call in written
+            )
             owner = allocation(calls, tuple(outputs)) if eager else ALLOCATED
         else:
             run, given = _program(case, outputs), [tensors[name] for name in tensors if name not in outputs]
@@ -158,6 +169,7 @@ class TorchChild:
             implementation=_IMPLEMENTED[name] + implementation,
             allocation=_OWNERS.get(owner, f"{owner}; the rest is allocated inside the timed call"),
             plus_infinity=not any(call.wrong_at_plus_infinity for call in calls),
+            prepare=prepare,
         )
 
 

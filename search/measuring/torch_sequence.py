@@ -7,7 +7,7 @@ lines that somebody would write, no dispatch of ours between them, and torch.com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ class TorchSequence:
 
     module: Any
     tensors: tuple[Any, ...]
+    prepare: Callable[[], None]
+    """Brings tensors that follow from the inputs up to date: what is done before anything is timed."""
 
 
 def torch_sequence(
@@ -36,6 +38,14 @@ def torch_sequence(
     With ``preallocated`` each call that can writes into the output's own tensor. Raises ValueError for functions that
     a baseline may not name and for outputs that no call computes, KeyError for names that nothing has.
     """
+    before, calls = [call for call in calls if call.untimed], [call for call in calls if not call.untimed]
+    forms = _forms(torch, before, {**numbers, **tensors})
+    tensors = {**tensors, **forms}
+
+    def prepare() -> None:
+        for name, value in _forms(torch, before, {**numbers, **tensors}).items():
+            forms[name].copy_(value)
+
     graph = torch.fx.Graph()
     made = [call.into for call in calls]
     missing = [name for name in outputs if name not in made]
@@ -53,7 +63,19 @@ def torch_sequence(
         arguments = tuple(bound(value, values) for value in call.arguments)
         values[call.into] = graph.call_function(resolve(torch, call.function), arguments, keywords)
     graph.output(tuple(values[name] for name in outputs))
-    return TorchSequence(module=torch.fx.GraphModule({}, graph), tensors=tuple(tensors[name] for name in taken))
+    given_tensors = tuple(tensors[name] for name in taken)
+    return TorchSequence(module=torch.fx.GraphModule({}, graph), tensors=given_tensors, prepare=prepare)
+
+
+def _forms(torch: Any, calls: Sequence[TorchCall], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The results of untimed calls."""
+    found: dict[str, Any] = {}
+    for call in calls:
+        known = {**values, **found}
+        arguments = [bound(value, known) for value in call.arguments]
+        keywords = {name: bound(value, known) for name, value in call.keywords.items()}
+        found[call.into] = resolve(torch, call.function)(*arguments, **keywords)
+    return found
 
 
 def resolve(torch: Any, dotted: str) -> Any:

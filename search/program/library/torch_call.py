@@ -38,6 +38,8 @@ class TorchCall:
     """The keyword that takes a preallocated result; None if the function has none and always allocates."""
     wrong_at_plus_infinity: bool = False
     """The function is known to be wrong for +inf, so rows that hold it are not compared when a baseline is checked."""
+    untimed: bool = False
+    """Done before anything is timed: it gives an input the form in which a torch user would hold it."""
 
     def document(self) -> dict[str, Any]:
         """JSON form."""
@@ -48,6 +50,7 @@ class TorchCall:
             "into": self.into,
             "out": self.out,
             "wrong_at_plus_infinity": self.wrong_at_plus_infinity,
+            "untimed": self.untimed,
         }
 
     def text(self, *, named: bool = False) -> str:
@@ -88,6 +91,7 @@ def call_problems(program: Program, calls: tuple[TorchCall, ...]) -> list[str]:
     known = {tensor.name for tensor in program.tensors} - outputs
     known |= {param.name for param in program.params} | set(program.dims)
     problems = []
+    timed: set[str] = set()
     for call in calls:
         namespace, _, function = call.function.rpartition(".")
         if namespace not in NAMESPACES or not function.isidentifier() or function.startswith("_"):
@@ -97,6 +101,9 @@ def call_problems(program: Program, calls: tuple[TorchCall, ...]) -> list[str]:
             problems.append(f"{call.text()} gives {call.into}, which is taken")
         if call.out is not None and call.into not in outputs:
             problems.append(f"{call.text()} has {call.out}=, but {call.into} is no output")
+        if call.untimed and timed & set(call_references(call)):
+            problems.append(f"{call.text()} is untimed, but needs the result of a timed call")
+        timed |= set() if call.untimed else {call.into}
         known.add(call.into)
     missing = sorted(outputs - known) if calls else []
     return problems + [f"no call computes {name}" for name in missing]
