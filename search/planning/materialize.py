@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from search.outcome import Rejected
 from search.planning.grouping import Grouping
 from search.program.case import Case
-from search.program.ir import DType, Store, Tensor, Tile
+from search.program.ir import DType, Name, Store, Tensor, Tile
 from search.space.uses import Use, column_axes, wide_axes
 
 
@@ -75,6 +75,11 @@ def stage_outputs(
     return Staging(pairs=tuple(pairs), needless=frozenset(needless))
 
 
+def is_the_tile(statement: object, tile: str) -> bool:
+    """True for a store whose value is the tile, unchanged."""
+    return isinstance(statement, Store) and statement.value == Name(name=tile)
+
+
 def _obstacle(case: Case, uses: Sequence[Use], tile: Use, output: Tensor, dtype: DType) -> str | None:
     """Why the output cannot hold the tile; None when it can."""
     assert isinstance(tile.statement, Tile)
@@ -90,6 +95,8 @@ def _obstacle(case: Case, uses: Sequence[Use], tile: Use, output: Tensor, dtype:
     stores = [use.index for use in uses if isinstance(use.statement, Store) and use.statement.tensor == output.name]
     if not stores or min(stores) < tile.index:
         return "it is written before the tile"
-    if any(use.index > min(stores) for use in uses if name in use.tiles):
+    # The tile itself as the output's final value: it goes on standing there.
+    kept = is_the_tile(next(use.statement for use in uses if use.index == min(stores)), name)
+    if not kept and any(use.index > min(stores) for use in uses if name in use.tiles):
         return "the tile is read after its final store"
     return None

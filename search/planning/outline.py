@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from search.planning.choices import Choices
 from search.planning.grouping import Grouping
 from search.planning.lift import FreshNames, Names, lifted
+from search.planning.materialize import is_the_tile
 from search.planning.reductions import Reductions, trips
 from search.planning.schedule import (
     Accumulate,
@@ -221,6 +222,8 @@ class _Outliner:
         loop = self._enter(use)
         loop.before += self._snapshots.before_write(use, self._uses, self._choices.cached)
         loop.statements.append(use.index)
+        if any(is_the_tile(use.statement, tile) for tile, output in self._choices.staged.items() if _into(use, output)):
+            return  # staging has written it
         names = self._loads(use, loop)
         match use.statement:
             case Update() as update:
@@ -258,6 +261,9 @@ class _Outliner:
             return
         extent = self._case.domain_extent(loop.axes)
         self._steps += loop.before
+        if not loop.ops:
+            self._steps += [step for step, _ in loop.behind]
+            return
         self._steps.append(
             DistributedLoop(
                 axes=loop.axes,
@@ -356,3 +362,7 @@ class _Outliner:
 
     def _needed_tiles(self, use: Use) -> list[str]:
         return [name for name in self._tiles if name in use.inlined]
+
+
+def _into(use: Use, output: str) -> bool:
+    return isinstance(use.statement, Store) and use.statement.tensor == output

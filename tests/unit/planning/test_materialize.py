@@ -1,6 +1,7 @@
 """Which output holds which tile."""
 
 from search.planning.build import build_schedule
+from search.planning.schedule import DistributedLoop, GlobalLoad, GlobalStore
 
 COL = ["col"]
 
@@ -65,3 +66,22 @@ def test_another_dtype_cannot_hold_a_tile(program_case, cpu):
 def test_reading_again_in_the_storing_statement_is_fine(program_case, cpu):
     case = program_case(tile("a", "x * 2"), total("a"), store("y", "a * a / total"))
     assert build_schedule(case, cpu(materialize="output")).staged_tiles == (("a", "y"),)
+
+
+def test_an_output_whose_value_is_the_tile_goes_on_holding_it(program_case, cpu):
+    case = program_case(tile("a", "x * 2"), store("y", "a"), total("a"), store("z", "a * total"))
+    schedule = build_schedule(case, cpu(materialize="output"))
+    assert schedule.staged_tiles == (("a", "y"),)
+    first, last = (step for step in schedule.steps if isinstance(step, DistributedLoop))
+    stored = [(op.tensor, op.staged) for loop in (first, last) for op in loop.ops if isinstance(op, GlobalStore)]
+    assert stored == [("y", True), ("z", False)], "y is written once"
+    assert [op.tensor for op in last.ops if isinstance(op, GlobalLoad)] == ["y"]
+
+
+def test_a_store_of_the_tile_alone_is_no_traversal_of_its_own(program_case, cpu):
+    # the stage keeps the store out of every other traversal
+    case = program_case(tile("a", "x * 2"), total("a"), store("s", "total", []), {"stage": {}}, store("y", "a"))
+    plans = [build_schedule(case, cpu(materialize=word)) for word in ("output", "private")]
+    loops = [[step for step in plan.steps if isinstance(step, DistributedLoop)] for plan in plans]
+    assert [len(found) for found in loops] == [1, 2]
+    assert [op.staged for loop in loops[0] for op in loop.ops if isinstance(op, GlobalStore)] == [True]

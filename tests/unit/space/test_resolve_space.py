@@ -187,3 +187,19 @@ def test_sixteen_bit_elements_have_wider_vectors(softmax):
     assert resolve_space({}, softmax, "cuda").lists["vector"] == (1, 4)
     assert resolve_space({}, half, "cuda").lists["vector"] == (1, 8)
     assert resolve_space({}, half, "cpu").lists["vector"] == (1,)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "inert", "candidates"),
+    [
+        ("swiglu", {"input", "fusion", "materialize", "partials"}, 24),
+        ("dot", {"input", "fusion", "materialize", "nontemporal"}, 12),
+        ("row_variance", {"materialize", "nontemporal"}, 24),
+        ("log_softmax", {"materialize"}, 48),
+        ("softmax", set(), 96),
+    ],
+)
+def test_a_kernel_has_the_knobs_that_matter_to_it(kernel, inert, candidates, kernel_case):
+    space = resolve_space({}, kernel_case(kernel, 17, 65), "cpu")
+    assert set(space.inert_knobs) - {"algorithm"} == inert
+    assert space.size == candidates
