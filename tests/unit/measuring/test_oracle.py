@@ -79,6 +79,15 @@ def test_no_row_has_a_lucky_bound() -> None:
     assert (worst <= offset.expected["y"].row_bound).all()
 
 
+def test_one_value_per_row_has_no_lucky_bound_in_large_cases_either() -> None:
+    case = case_of("row_sum", 1024, 4096)
+    normal = next(compute_oracle(case))
+    x, expected = normal.given.inputs["x"], normal.expected["y"]
+    lanes = np.cumsum(x.reshape(1024, 4, 1024), axis=2, dtype=np.float32)[:, :, -1]  # four folds, as a library does it
+    other = np.cumsum(lanes, axis=1, dtype=np.float32)[:, -1:]
+    assert (np.abs(other - expected.values.astype(np.float64)) <= expected.row_bound[:, np.newaxis]).all()
+
+
 def test_where_float32_leaves_its_range_its_outcome_is_kept() -> None:
     case = program_case("log(total)", body=[{"reduce": {**TOTAL, "op": "product"}}], cols=20)
     offset = list(compute_oracle(case))[1]  # 1000^20 is infinite in float32, its logarithm is not in float64
