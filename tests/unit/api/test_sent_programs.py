@@ -136,3 +136,38 @@ def test_a_sent_program_outlives_a_built_in_kernel_that_takes_its_name(served: A
 def test_a_body_that_asks_nothing_is_refused(http: httpx.Client, changes: dict[str, Any], field: str) -> None:
     body = {"program": program("asked"), "dims": {"rows": 4, "cols": 33}, **changes}
     assert field in fields(http.post("/v1/winners", json=body))
+
+
+def test_plan_job_trials_and_export_say_the_program(served: Any) -> None:
+    document = program("everywhere", "9")
+    job_id = finished_job(served, program=document)
+    http = served.http
+    case = {"program": document, "dims": {"rows": 4, "cols": 33}}
+    plan = http.post("/v1/plans", json={"cases": [case], "space": {"width": [8]}}).json()
+    assert plan["cases"][0]["kernel"] == "everywhere"
+    assert plan["items"][0]["case"]["program"] == document
+    [job] = http.get("/v1/jobs", params={"kernel": "everywhere"}).json()["items"]
+    assert (job["id"], job["request"]["cases"][0]["program"]) == (job_id, document)
+    again = http.post("/v1/jobs", json=job["request"])
+    assert again.status_code == 202, "a resolved request can be sent again"
+    assert again.json()["request"] == job["request"]
+    trials = http.get(f"/v1/jobs/{job_id}/trials", params={"kernel": "everywhere"}).json()["items"]
+    assert {trial["case"]["kernel"] for trial in trials} == {"everywhere"}
+    assert all(trial["case"]["program"] == document for trial in trials)
+    lines = http.get(f"/v1/jobs/{job_id}/trials/export", params={"format": "jsonl"}).text.splitlines()
+    assert len(lines) == len(trials)
+    rows = http.get(f"/v1/jobs/{job_id}/trials/export", params={"format": "csv"}).text.splitlines()
+    assert len(rows) == 1 + len(trials)
+    assert all("everywhere" in row for row in rows[1:])
+
+
+def test_the_schema_of_programs_is_published_with_an_example(http: httpx.Client) -> None:
+    document = http.get("/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    assert schemas["Program"]["examples"] == [PROGRAM_EXAMPLE]
+    for name in ("CaseRequest", "LookupRequest"):
+        assert {"$ref": "#/components/schemas/Program"} in schemas[name]["properties"]["program"]["anyOf"]
+    bodies = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    assert any("program" in case for example in bodies.values() for case in example["value"]["cases"])
+    statements = schemas["Program_body"]["items"]["oneOf"]
+    assert {one["title"] for one in statements} >= {"reducer", "update", "finalize", "reduce", "let", "tile", "store"}
