@@ -50,8 +50,8 @@ FUNCTIONS: dict[str, Any] = {
 class Writer:
     """Writes one program; every choice is the given generator's."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
+    def __init__(self, chance: random.Random, kinds: tuple[str, ...]) -> None:
+        self.chance, self.kinds = chance, kinds
         self.scalars = ["p", "0.75", "gain"]
         self.tiles: dict[str, tuple[str, ...]] = {}
         self.elements = {"x": ("i", "j"), "w": ("j",), "v": ("i",)}
@@ -161,7 +161,7 @@ class Writer:
 
     def statements(self) -> Iterator[Document]:
         for _ in range(self.chance.randint(1, 4)):
-            kind = self.chance.choice(["reduction", "reduction", "let", "tile", "stage", "bits"])
+            kind = self.chance.choice(self.kinds)
             if kind == "reduction":
                 yield from self.reduction()
             elif kind == "bits":
@@ -185,12 +185,15 @@ class Writer:
         yield {"store": {"tensor": "y", "over": ["i", "j"], "value": " + ".join([last, *left])}}
 
 
-def random_program(chance: random.Random) -> Document:
-    """A legal program over rows, i and j that reads everything it declares."""
+KINDS = ("reduction", "reduction", "let", "tile", "stage", "bits")
+
+
+def random_program(chance: random.Random, kinds: tuple[str, ...] = KINDS) -> Document:
+    """A legal program over rows, i and j, of statements of these kinds, that reads everything it declares."""
     x_axes, y_axes = (chance.sample(["row", "i", "j"], 3) for _ in range(2))
     # subscripts name one per column axis, in the tensor's own order
     swapped = x_axes.index("j") < x_axes.index("i")
-    body = list(Writer(chance).statements())
+    body = list(Writer(chance, kinds).statements())
     document = {
         "name": "random",
         "params": {"p": 0.25, "trips": 2},
