@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.toolchain
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "bench" / "README.md", *(ROOT / "docs").rglob("*.md")])
 RUN = ("sh", "python", "json")
-NOT_RUN = ("text", "console", "")
+NOT_RUN = ("text", "console", "toml", "")
 ELSEWHERE = {
     "docs/reference/catalog-format.md": "shows stored documents; tests/unit/catalogs hold them to the code",
     "docs/reference/evidence.md": "shows stored documents; the audit's tests hold them to the code",
@@ -89,6 +90,8 @@ def test_every_block_says_whether_it_runs(page: Path) -> None:
         assert block.language in (*RUN, *NOT_RUN), f"{where(page)}:{block.line}: {block.language!r}"
         if block.language == "json":
             json.loads(block.text)
+        elif block.language == "toml":
+            tomllib.loads(block.text)
 
 
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#([^)]*))?\)")
