@@ -94,6 +94,18 @@ def test_a_program_of_ones_own_comes_from_the_kernels_table_the_caller_or_the_en
     assert {program_digest(frozen.case.program, frozen.case.params) for frozen in found} == {entry.key.program_digest}
 
 
+def test_a_program_frozen_before_its_name_was_built_in_is_still_served() -> None:
+    """The catalog has the program: a kernel that took its name in a later version changes nothing."""
+    program = {**dump_program(kernels()["rms_norm"].program), "name": "softmax"}
+    entry = frozen_entry(kernel="softmax")
+    row = factory.row("softmax", program_digest=entry.key.program_digest, program=program)
+    frozen = thaw(entry, program=None, table=factory.catalog([entry], kernels=[row]))
+    assert program_digest(frozen.case.program, frozen.case.params) == entry.key.program_digest
+    assert frozen.case.from_document
+    with pytest.raises(InvalidInput):
+        thaw(entry, program=None, table=None)
+
+
 def test_a_wrong_program_is_refused() -> None:
     entry, program = own_entry()
     changed = {
