@@ -4,13 +4,13 @@ Every median, ratio, class, margin, state and verdict is worked out anew from th
 coverage, order and balance, clocks, digests, arms against frozen entries, searches and correctness records are checked.
 
 What it cannot see: the arrays, which a bundle does not hold (it checks that correctness was recorded, for every record,
-over a non-zero number of elements); a bundle forged consistently, with samples invented and every digest and figure
-worked out from them; and an edit of what nothing else depends on, once the digests over it were worked out again: words
-and ids, errors within their bounds, a sample beside the median, and the median and samples_sha256 of an entry (samples
-of finals are in the ledger, not here). A search is bound by the entries that were frozen from it: a trial that was
-removed or edited is found unless its catalogs were digested anew as well; a case of which nothing was frozen is bound
-by nothing. Who must exclude that compares ``sha256``, and the catalogs' digests, with those that the service kept, or
-runs the replay.
+over as many elements as in the search); a bundle forged consistently, with samples invented, or the last rounds, every
+record of torch or the incumbent left out, and every digest and figure worked out from the rest; and an edit of what
+nothing else depends on, once the digests over it were worked out again: words and ids, errors within their bounds, a
+sample beside the median, and the median and samples_sha256 of an entry (samples of finals are in the ledger, not here).
+A search is bound by the entries that were frozen from it: a trial that was removed or edited is found unless its
+catalogs were digested anew as well; a case of which nothing was frozen is bound by nothing. Who must exclude that
+compares ``sha256``, and the catalogs' digests, with those that the service kept, or runs the replay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from catalogs.auditing.builds import check_builds
 from catalogs.auditing.cases import check_entries, read_cases
 from catalogs.auditing.entries import FrozenSet, check_scope, read_catalogs
 from catalogs.auditing.order import check_clocks, check_order
-from catalogs.auditing.origins import check_origins
+from catalogs.auditing.origins import check_elements, check_origins
 from catalogs.auditing.reading import MAX_BYTES, check_digest, device_digest, digest, read
 from catalogs.auditing.records import check_inputs, check_record, check_unique, read_records
 from catalogs.auditing.results import check_results
@@ -146,6 +146,7 @@ def _acceptance(document: Mapping[str, Any], book: Book) -> None:
             check_record(record, case, scope, book)
     check_unique(records, book)
     check_inputs(records, cases, book)
+    check_elements(records, cases, searched, book)
     every_case = len(cases) == len(document["cases"])
     check_builds(document["builds"], records, cases, rounds, book, complete=every_case)
     check_order(records, cases, rounds, book, complete=every_case)

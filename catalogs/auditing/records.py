@@ -13,6 +13,7 @@ from catalogs.auditing.cases import AuditedCase
 from catalogs.auditing.reading import digest
 from catalogs.auditing.shapes import (
     BATCH_SECONDS,
+    GUARD_ELEMENTS,
     INPUT_SETS,
     KERNEL_RECORD,
     METRICS,
@@ -20,6 +21,7 @@ from catalogs.auditing.shapes import (
     SAMPLES,
     TORCH_RECORD,
 )
+from catalogs.canonical import canonical_json
 
 _CLOCKS_AGREE_SECONDS = 1.0
 _CLOCK_STEP_SECONDS = 1e-3
@@ -90,6 +92,7 @@ def check_record(record: AuditedRecord, case: AuditedCase, scope: Mapping[str, A
     _check_timing(record, book)
     _check_duration(record, book)
     _check_errors(record, book)
+    _check_guards(record, case, book)
     names = [found["name"] for found in document["checks"]["inputs"]]
     if sorted(names) != sorted(INPUT_SETS):
         book.find(name, f"the input sets are {list(INPUT_SETS)}, once each; got {shown(names)}", field="checks.inputs")
@@ -116,12 +119,17 @@ def check_inputs(records: list[AuditedRecord], cases: Mapping[int, AuditedCase],
 
 
 def check_unique(records: list[AuditedRecord], book: Book) -> None:
-    """That no id, and no round × case × arm, is there twice, and no process built for two rounds."""
+    """That no id, no round × case × arm and no samples are there twice, and no process built for two rounds."""
     ids: dict[Any, AuditedRecord] = {}
+    samples: dict[bytes, AuditedRecord] = {}
     places: dict[tuple[int, int, str], AuditedRecord] = {}
     builders: dict[str, AuditedRecord] = {}
     for record in records:
         if record.whole:
+            # clocks count nanoseconds: eighteen equal figures are one measurement that was copied
+            other = samples.setdefault(canonical_json(record.document["timing"]), record)
+            if other is not record:
+                book.find(record.name, f"exactly the samples of {other.name}: they were copied", field="timing")
             other = ids.setdefault(record.document["id"], record)
             if other is not record:
                 book.find(record.name, f"the id of {other.name}: a record is there twice", field="id")
@@ -137,6 +145,14 @@ def check_unique(records: list[AuditedRecord], book: Book) -> None:
                     f"{shown(process)} also built for {other.name}: every round builds anew",
                     field="build_process",
                 )
+
+
+def _check_guards(record: AuditedRecord, case: AuditedCase, book: Book) -> None:
+    least = GUARD_ELEMENTS * len(case.document["dtypes"])  # one for each tensor
+    for position, given in enumerate(record.document["checks"]["inputs"]):
+        if given["guard_elements_checked"] < least:
+            message = f"{given['guard_elements_checked']} are fewer than {GUARD_ELEMENTS} around each buffer, {least}"
+            book.find(record.name, message, field=f"checks.inputs[{position}].guard_elements_checked")
 
 
 def _check_timing(record: AuditedRecord, book: Book) -> None:

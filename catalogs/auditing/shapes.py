@@ -34,6 +34,8 @@ BATCH_SECONDS: Final = 0.03
 MARGIN_FLOOR: Final = 0.02
 INCONCLUSIVE_ABOVE: Final = 0.15
 ROUNDS_MULTIPLE: Final = 4
+GUARD_ELEMENTS: Final = 68
+"""The fewest around each buffer."""
 KERNEL_ARMS: Final = ("R", "C", "D", "I")
 ARMS: Final = (*KERNEL_ARMS, "A", "T")
 INPUT_SETS: Final = ("normal", "large_offset", "edge_rows")
@@ -164,8 +166,8 @@ _RECORD = {
     "device_digest": SHA256,
     "started_at": TIMESTAMP,
     "finished_at": TIMESTAMP,
-    "started_monotonic_seconds": NUMBER,
-    "finished_monotonic_seconds": NUMBER,
+    "started_monotonic_seconds": NOT_NEGATIVE,
+    "finished_monotonic_seconds": NOT_NEGATIVE,
     "timing": shape(dict.fromkeys(METRICS, _PHASE)),
     "samples_sha256": SHA256,
     "checks": CHECKS,

@@ -34,6 +34,8 @@ def test_a_missing_entry_of_the_reference_catalog() -> None:
         (lambda c: c["entries"].reverse(), "entries"),
         (lambda c: c["entries"].append(copy.deepcopy(c["entries"][1])), "key"),
         (lambda c: c["entries"][0].update(tie_set=["trl_other"]), "tie_set"),
+        (lambda c: c["entries"][0]["tie_set"].append("trl_unknown"), "tie_set"),
+        (lambda c: c["entries"][0]["tie_set"].append(c["entries"][1]["trial_id"]), "tie_set"),
         (lambda c: c["entries"][0].pop("candidate"), ""),
         (lambda c: c["entries"][0].update(median_seconds=10**400), ""),
         (lambda c: c["entries"][0]["key"].update(device=OTHER), "key.device"),

@@ -219,6 +219,27 @@ RECORDS: dict[str, tuple[Damage, str, str]] = {
     "other edge patterns": (
         on_record(lambda r: r["checks"]["inputs"][2].update(patterns=["x:zeros"])), HERE, "patterns",
     ),
+    "fewer guards than each buffer has": (
+        lambda b: [i.update(guard_elements_checked=100) for r in b["records"] for i in r["checks"]["inputs"]],
+        "records[0]", "guard_elements_checked",
+    ),
+    "fewer elements than the trial was checked over": (
+        lambda b: [i.update(elements_checked=1) for r in b["records"] for i in r["checks"]["inputs"]],
+        "records[0]", "checks.inputs",
+    ),
+    "a control that is a copy of the candidate's samples": (
+        lambda b: record(b, 2, 1, "A").update(
+            {name: copy.deepcopy(record(b, 2, 1, "C")[name]) for name in ("timing", "samples_sha256")}
+        ),
+        "round 2, case 1, arm", "timing",
+    ),
+    "a monotonic clock below zero": (
+        lambda b: [
+            r.update({name: r[name] - 1e6 for name in ("started_monotonic_seconds", "finished_monotonic_seconds")})
+            for r in b["records"]
+        ],
+        "records[0]", "started_monotonic_seconds",
+    ),
     "records re-ordered": (lambda b: b["records"].reverse(), "records[", ""),
     "two records exchanged": (lambda b: b["records"].insert(2, b["records"].pop(3)), "round 0", ""),
     "an id twice": (on_record(lambda r: r.update(id="rec_0")), HERE, "id"),
