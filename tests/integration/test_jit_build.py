@@ -372,3 +372,31 @@ def test_an_explicit_request_names_the_wrong_knob(tmp_path: Path, no_compiler: N
     with pytest.raises(InvalidInput) as caught:
         jit.build("rms_norm", dims={"rows": 4, "cols": 8}, candidate={"width": 3, "warps": 2}, store_dir=tmp_path)
     assert {problem.field for problem in caught.value.problems} == {"/candidate/width", "/candidate/warps"}
+
+
+def test_an_output_written_over_its_input(cache: Path) -> None:
+    program = {
+        "name": "in_place",
+        "dims": ["rows", "cols"],
+        "axes": {"row": {"dim": "rows", "kind": "row"}, "col": {"dim": "cols", "kind": "column"}},
+        "tensors": {
+            "x": {"axes": ["row", "col"], "role": "input"},
+            "y": {"axes": ["row", "col"], "role": "output", "aliases": "x"},
+            "s": {"axes": ["row"], "role": "output"},
+        },
+        "body": [
+            {"store": {"tensor": "y", "over": ["col"], "value": "x * 2.0"}},
+            {"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}},
+            {"store": {"tensor": "s", "over": [], "value": "total"}},
+        ],
+    }
+    kernel = jit.build(program, dims={"rows": ROWS, "cols": COLS}, store_dir=cache)
+    assert kernel.built.candidate.input == "cache"  # x is read on after it was overwritten
+    given = np.random.default_rng(0).normal(size=(ROWS, COLS)).astype(np.float32)
+    x = given.copy()
+    y, s = kernel(x)
+    assert y is x
+    np.testing.assert_array_equal(x, given * 2)
+    np.testing.assert_allclose(s, given.sum(1), atol=1e-4)
+    with pytest.raises(InvalidInput, match="written over 'x'"):
+        kernel(x, given, s)

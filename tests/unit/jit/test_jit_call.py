@@ -373,6 +373,25 @@ def test_what_binds_a_kernel_to_its_rows() -> None:
     body = [{"store": {"tensor": "y", "over": ["col"], "value": "x[row, col + rows - 4]"}}, *TWO_OUTPUTS["body"][::2]]
     shifted = {**TWO_OUTPUTS, "name": "shifted", "body": body}
     assert "subscript" in str(row_bound(resolve_case({"program": shifted, "dims": {"rows": 4, "cols": 6}})))
+    update = {"update": {"reducer": "r", "over": ["col"], "value": "x"}}
+    loop = {"loop": {"count": "rows", "body": [update]}}
+    ends = [{"finalize": {"reducer": "r", "into": "s"}}, *TWO_OUTPUTS["body"][1:]]
+
+    def bound(opened: dict[str, Any], *body: dict[str, Any]) -> str:
+        program = {**TWO_OUTPUTS, "name": "bounded", "body": [{"reducer": {"name": "r", "op": "sum", **opened}}, *body]}
+        return str(row_bound(resolve_case({"program": program, "dims": {"rows": 4, "cols": 6}})))
+
+    assert bound({}, loop, *ends) == "None"
+    counted = {
+        "loop": {**loop["loop"], "index": "t", "body": [{"update": {**update["update"], "value": "x[0] + x[t]"}}]}
+    }
+    assert "names its index" in bound({}, counted, *ends)
+    binned = {"update": {**update["update"], "index": ["index(row)"]}}
+    stores = [
+        {"store": {"tensor": "y", "over": ["col"], "value": "s"}},
+        {"store": {"tensor": "total", "over": [], "value": "1.0"}},
+    ]
+    assert "depends on 'rows'" in bound({"shape": ["col"]}, binned, ends[0], *stores)
 
 
 IN_PLACE = {
