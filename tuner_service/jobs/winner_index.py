@@ -18,6 +18,7 @@ from catalogs.lookup import differences, dims_distance, distinct, explained
 from search.errors import InvalidInput
 from search.program.case import Case
 from search.selection.freeze import entry_of, lookup_key
+from tuner_service.db.engine import Database
 from tuner_service.db.queries import winners
 from tuner_service.jobs.opening import case_of
 
@@ -51,12 +52,23 @@ class WinnerIndex:
         self._cases: dict[str, Case | None] = {}
         self._entries: dict[str, Entry] = {}
 
-    def lookup(self, session: Session, query: Query) -> Hit | Miss:
-        """The newest job's entry whose key equals the asked one, else a Miss that names the nearest ones."""
+    def lookup(self, database: Database, query: Query) -> Hit | Miss:
+        """The newest job's entry whose key equals the asked one, else a Miss that names the nearest ones.
+
+        DatabaseProblem when the ledger cannot be read.
+        """
         with self._lock:
-            self._refresh(session)
+            with database.read() as session:
+                self._refresh(session)
             groups = self._newest.get(query.kernel, {})
             same = list(groups.get(_without_toolchain(query.key), {}).values())
+        # A session that is opened now sees every case of the index; an older one may not see what others brought in.
+        with database.read() as session:
+            return self._answer(session, query, groups, same)
+
+    def _answer(
+        self, session: Session, query: Query, groups: Mapping[str, Mapping[str, _Keyed]], same: list[_Keyed]
+    ) -> Hit | Miss:
         wanted = [one for one in same if query.toolchain in (ANY_TOOLCHAIN, one.key.toolchain)]
         if wanted:
             return Hit(entry=self._entry(session, max(wanted, key=lambda one: one.job_id)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,48 @@ def test_a_lookup_reads_the_cases_that_it_answers_with_and_no_others(serve: Any,
         assert len(read) <= 2 * 5
         newest, _ = settle(served, 405, width=16)
         assert ask(served.http, dims="rows:405,cols:33").json()["job_id"] == newest, "a job that ended since is seen"
+
+
+def test_a_case_without_a_winner_is_no_winner(serve: Any, tmp_path: Path) -> None:
+    """Every candidate was rejected: the job has succeeded all the same."""
+    with serve(tmp_path) as served:
+        job_id, _ = settle(served, 64)
+        with served.context.database.write() as session:
+            [case] = case_queries.case_rows(session, job_id)
+            nobody = {**case["result"], "winner": None, "reference": None}
+            case_queries.update_case(session, case["id"], {"result": nobody})
+        missed = ask(served.http, dims="rows:64,cols:33")
+        assert (missed.status_code, missed.json()["misses"]) == (404, [])
+
+
+def test_lookups_while_jobs_end_find_what_has_ended(serve: Any, tmp_path: Path) -> None:
+    """Readers see the ledger as it was at different moments, and share one index."""
+    stop = threading.Event()
+    strange: list[str] = []
+
+    with serve(tmp_path) as served:
+
+        def look() -> None:
+            with httpx.Client(base_url=served.http.base_url, trust_env=False, timeout=30) as http:
+                for turn in itertools.count():
+                    if stop.is_set():
+                        return
+                    found = ask(http, dims=f"rows:{600 + turn % 12},cols:33")
+                    if found.status_code not in (200, 404):
+                        strange.append(found.text)
+
+        threads = [threading.Thread(target=look) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for rows in range(600, 612):
+                settle(served, rows)
+                assert ask(served.http, dims=f"rows:{rows},cols:33").status_code == 200
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+    assert strange == []
 
 
 def test_a_winner_of_an_extent_beyond_the_present_limit_is_found(serve: Any, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import JSONResponse
-from sqlalchemy.orm import Session
 
 from catalogs.lookup import Hit, lookup
 from catalogs.lookup import Query as Question
@@ -100,16 +99,16 @@ def get_winner(
         # a built-in kernel's name means that kernel, unless a digest says otherwise
         named = kernel in kernels() and program_digest is None
         sent = [] if named else case_queries.sent_programs(session, kernel)
-        case = case_of_parameters(
-            kernel=kernel,
-            dims=dims,
-            dtypes=dtypes,
-            params=params,
-            digest=program_digest,
-            sent=sent,
-        )
-        query = question(case, device=device, toolchain=toolchain, devices=devices, pointer="/query")
-        return _answer(context, session, query, catalog, pointer="/query")
+    case = case_of_parameters(
+        kernel=kernel,
+        dims=dims,
+        dtypes=dtypes,
+        params=params,
+        digest=program_digest,
+        sent=sent,
+    )
+    query = question(case, device=device, toolchain=toolchain, devices=devices, pointer="/query")
+    return _answer(context, query, catalog, pointer="/query")
 
 
 @router.post(
@@ -141,16 +140,16 @@ def find_winner(context: ContextOf, raw: Annotated[bytes, Depends(read_body)]) -
         devices=context.probed_devices(),
         pointer="",
     )
-    with context.database.read() as session:
-        return _answer(context, session, query, body.get("catalog"), pointer="")
+    return _answer(context, query, body.get("catalog"), pointer="")
 
 
-def _answer(context: Context, session: Session, query: Question, catalog: str | None, *, pointer: str) -> JSONResponse:
+def _answer(context: Context, query: Question, catalog: str | None, *, pointer: str) -> JSONResponse:
     """The entry, or the problem that explains the miss."""
     if catalog is None:
-        answer = context.winners.lookup(session, query)
+        answer = context.winners.lookup(context.database, query)
     else:
-        answer = lookup(frozen_entries(session, catalog, query, pointer=pointer), query)
+        with context.database.read() as session:
+            answer = lookup(frozen_entries(session, catalog, query, pointer=pointer), query)
     if isinstance(answer, Hit):
         # Not a member of the body: an entry keeps members that it does not know, and its digest would change.
         return JSONResponse(answer.entry.document(), headers={"ETag": f'"{answer.entry.digest}"'})
