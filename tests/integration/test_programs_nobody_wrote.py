@@ -1,7 +1,7 @@
 """Programs that nobody here wrote, compiled: random ones, and one whose every name is a word of C, Python or TileLang.
 
-Each is judged twice: by the product's own check against the oracle, and on one input set by a plain evaluation of the
-document that shares no code with the oracle.
+Each is judged by the product's own check against the oracle, and the random ones on one input set by a plain evaluation
+of the document, which shares no code with the oracle.
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ def test_programs_that_nobody_wrote_compute_what_they_say(tmp_path: Path) -> Non
         bench = Bench(case, tmp_path / name)
         verdict = bench.check(lambda artifact=artifact, bench=bench: run(artifact, bench))
         assert verdict.checks.passed, (name, verdict.rejection)
+        if document is WORDS:
+            continue  # the plain evaluation takes expressions for Python
         bench.load_normal()
         inputs = {t.name: bench.buffers[t.name].array for t in case.program.tensors if t.role == "input"}
         exact = {key: np.array(value, dtype=np.float64) for key, value in inputs.items()}

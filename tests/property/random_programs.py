@@ -27,6 +27,19 @@ OPS: dict[str, Callable[[Any, Any], Any]] = {
 }
 FLOATING = {"sum": 0.0, "product": 1.0, "max": -np.inf, "min": np.inf}
 WHOLE = {"sum": 0, "product": 1, "max": -(2**31), "min": 2**31 - 1, "and": -1, "or": 0, "xor": 0}
+STRUCTURED = {
+    "online_softmax": ("float32", "float32"),
+    "welford": ("float32", "float32", "float32"),
+    "argmax": ("float32", "int32"),
+}
+"""Op to the dtypes of its results."""
+
+
+def _whole(value: Any) -> np.int64:
+    """Towards zero; what no int32 holds becomes the smallest one, as the processor has it."""
+    return np.int64(value) if abs(value) < 2**31 else np.int64(-(2**31))
+
+
 FUNCTIONS: dict[str, Any] = {
     "exp": np.exp,
     "log": np.log,
@@ -38,7 +51,7 @@ FUNCTIONS: dict[str, Any] = {
     "min": np.minimum,
     "max": np.maximum,
     "select": lambda condition, then, otherwise: then if condition else otherwise,
-    "cast": lambda value, dtype: np.int64(value) if dtype == "int32" else np.float64(value),
+    "cast": lambda value, dtype: _whole(value) if dtype == "int32" else np.float64(value),
     "float32": "float32",
     "int32": "int32",
 }
@@ -159,6 +172,16 @@ class Writer:
         self.scalars.append(number)
         self.unread.add(number)
 
+    def structured(self) -> Document:
+        """A reduction of several results, all of them read."""
+        op = self.chance.choice(list(STRUCTURED))
+        over = self.axes(self.chance.choice("ij"))
+        value, into = self.value(over), [self.fresh("s") for _ in STRUCTURED[op]]
+        for name, dtype in zip(into, STRUCTURED[op], strict=True):
+            self.scalars.append(f"cast({name}, float32)" if dtype == "int32" else name)
+            self.unread.add(self.scalars[-1])
+        return {"reduce": {"into": into, "op": op, "over": list(over), "value": value}}
+
     def statements(self) -> Iterator[Document]:
         for _ in range(self.chance.randint(1, 4)):
             kind = self.chance.choice(self.kinds)
@@ -166,6 +189,8 @@ class Writer:
                 yield from self.reduction()
             elif kind == "bits":
                 yield from self.bits()
+            elif kind == "structured":
+                yield self.structured()
             elif kind == "stage":
                 yield {"stage": {}}
             elif kind == "let":
@@ -297,6 +322,9 @@ class Evaluation:
                 self.update(what)
             elif kind == "finalize":
                 self.finalize(what)
+            elif kind == "reduce":
+                values = np.array([self.value(what["value"], p) for p in self.points(what["over"])])
+                self.names |= zip(what["into"], _several(what["op"], values), strict=True)
             elif kind == "loop":
                 for trip in range(int(self.names[what["count"]])):
                     self.names[what["index"]] = np.int64(trip)
@@ -325,6 +353,15 @@ class Evaluation:
             self.tiles[what["into"]] = (tuple(reducer["shape"]), held)
         else:
             self.names[what["into"]] = held[()]
+
+
+def _several(op: str, values: np.ndarray) -> tuple[Any, ...]:
+    """What a structured op of some finite values delivers, by its definition."""
+    if op == "online_softmax":
+        return values.max(), np.exp(values - values.max()).sum()
+    if op == "welford":
+        return np.float64(len(values)), values.mean(), ((values - values.mean()) ** 2).sum()
+    return values.max(), np.int64(values.argmax())
 
 
 def _bare(text: str, elements: dict[str, Elements]) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parent))
 
-from random_programs import evaluate_by_hand, random_program
+from random_programs import KINDS, evaluate_by_hand, random_program
 
 from search.program.document import dump_program, parse_program
 from search.program.reference import evaluate
@@ -22,7 +22,7 @@ from search.program.resolve import resolve_case
 @settings(max_examples=60, deadline=None)
 @given(chance=st.randoms(use_true_random=False), trips=st.integers(0, 3))
 def test_the_oracle_means_what_the_document_says(chance: random.Random, trips: int) -> None:
-    document = random_program(chance)
+    document = random_program(chance, (*KINDS, "structured", "structured"))
     dims = {"rows": chance.randint(1, 3), "ni": chance.randint(1, 4), "nj": chance.randint(1, 5)}
     case = resolve_case({"program": document, "dims": dims, "params": {"trips": trips}})
     assert parse_program(dump_program(case.program)) == case.program
