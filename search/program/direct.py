@@ -13,7 +13,18 @@ import numpy.typing as npt
 
 from search.program.grammar import INT32_MAX
 from search.program.ir import Binary, Call, Compare, Const, Expr, Logical, Name, ReduceOp, Select, Unary
-from search.program.monoids import HELD, MONOIDS, OTHER, PLACE, VALUE, Monoid
+from search.program.monoids import (
+    FIRST,
+    HELD,
+    MONOIDS,
+    NUMBER,
+    OTHER,
+    PLACE,
+    SECOND,
+    VALUE,
+    Expressions,
+    Monoid,
+)
 
 Array: TypeAlias = npt.NDArray[Any]
 State: TypeAlias = tuple[Array, ...]
@@ -96,11 +107,25 @@ def absorbed(op: ReduceOp, held: State, value: Array, place: Array) -> State:
     return _states(monoid, monoid.absorb, {**_named(monoid, HELD, held), VALUE: value, PLACE: place})
 
 
+def gathered(op: ReduceOp, held: State, values: Sequence[Array]) -> State:
+    """The state with several more elements. KeyError for an op that has no such form."""
+    monoid = MONOIDS[op]
+    gather = monoid.gather
+    if gather is None:
+        raise KeyError(op)
+    fold = np.maximum if gather.fold == "max" else np.add
+    names = {**_named(monoid, HELD, held), FIRST: fold.reduce(values), NUMBER: np.asarray(float(len(values)))}
+    for name, expr in gather.frame:
+        names[name] = _value(expr, names)
+    names[SECOND] = np.add.reduce([_value(gather.term, {**names, VALUE: value}) for value in values])
+    return _states(monoid, gather.merge, names)
+
+
 def _named(monoid: Monoid, prefix: str, state: State) -> dict[str, Array]:
     return {f"{prefix}_{part.name}": array for part, array in zip(monoid.components, state, strict=True)}
 
 
-def _states(monoid: Monoid, expressions: tuple[tuple[str, Expr], ...], names: dict[str, Array]) -> State:
+def _states(monoid: Monoid, expressions: Expressions, names: dict[str, Array]) -> State:
     for name, expr in expressions:
         names[name] = _value(expr, names)
     return tuple(names[part.name].astype(names[f"{HELD}_{part.name}"].dtype, copy=False) for part in monoid.components)

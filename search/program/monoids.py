@@ -9,7 +9,8 @@ The state of a part is what the direct definition gives for that part, NaN and i
 ==================  ==============================================================================================
 
 ``combine`` gives the state of two parts from theirs, so any split, any tree and empty parts give the same (but for
-rounding). ``absorb`` is ``combine`` with the part {x}, written for less work. The oracle has the direct definitions
+rounding). ``absorb`` is ``combine`` with the part {x}, and ``gather`` with a part of n elements, both written for less
+work. The oracle has the direct definitions
 (``direct.py``), the property tests hold the two together, and the lowerings emit these expressions.
 """
 
@@ -18,14 +19,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from search.program.expr import parse_expression
 from search.program.grammar import INT32_MAX, Scope
 from search.program.ir import STRUCTURED_OPS, DType, Expr, ReduceOp
 
 HELD, OTHER, VALUE, PLACE = "a", "b", "x", "at"
+FIRST, SECOND, NUMBER = "first", "second", "n"
 """In the expressions: ``a_<component>`` is of the state that is held, ``b_<component>`` of the one that joins it, ``x``
 is a contribution and ``at`` its place in the order of contributions."""
+
+Expressions: TypeAlias = tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +44,29 @@ class Component:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gather:
+    """How a state takes in several elements x at once, for one rescaling (or one division) instead of n.
+
+    ``first`` is the fold of all x; ``frame`` is evaluated once, from the state, ``first`` and ``n``; ``second`` is the
+    sum of ``term`` over all x; ``merge`` makes the new state of all these.
+    """
+
+    fold: ReduceOp
+    frame: Expressions
+    term: Expr
+    merge: Expressions
+
+
+@dataclass(frozen=True, kw_only=True)
 class Monoid:
     """A structured op. ``absorb`` and ``combine`` are evaluated in order: each name is a component's new value, or a
     value that later expressions of the list read."""
 
     op: ReduceOp
     components: tuple[Component, ...]
-    absorb: tuple[tuple[str, Expr], ...]
-    combine: tuple[tuple[str, Expr], ...]
+    absorb: Expressions
+    combine: Expressions
+    gather: Gather | None = None
 
     @property
     def places(self) -> bool:
@@ -63,12 +83,22 @@ _ARGMAX = {
 
 
 def _monoid(
-    op: ReduceOp, components: tuple[Component, ...], absorb: Mapping[str, str], combine: Mapping[str, str]
+    op: ReduceOp,
+    components: tuple[Component, ...],
+    absorb: Mapping[str, str],
+    combine: Mapping[str, str],
+    gather: Gather | None = None,
 ) -> Monoid:
-    def parsed(texts: Mapping[str, str]) -> tuple[tuple[str, Expr], ...]:
-        return tuple((name, parse_expression(text, Scope(tensors={}), pointer="")) for name, text in texts.items())
+    return Monoid(op=op, components=components, absorb=_parsed(absorb), combine=_parsed(combine), gather=gather)
 
-    return Monoid(op=op, components=components, absorb=parsed(absorb), combine=parsed(combine))
+
+def _gather(fold: ReduceOp, *, frame: Mapping[str, str], term: str, merge: Mapping[str, str]) -> Gather:
+    ((_, parsed),) = _parsed({"term": term})
+    return Gather(fold=fold, frame=_parsed(frame), term=parsed, merge=_parsed(merge))
+
+
+def _parsed(texts: Mapping[str, str]) -> Expressions:
+    return tuple((name, parse_expression(text, Scope(tensors={}), pointer="")) for name, text in texts.items())
 
 
 MONOIDS: dict[ReduceOp, Monoid] = {
@@ -94,6 +124,16 @@ MONOIDS: dict[ReduceOp, Monoid] = {
                 "right": "select(b_peak == peak, b_total, select(b_peak == -inf, 0.0, b_total * exp(b_peak - peak)))",
                 "total": "left + right",
             },
+            gather=_gather(
+                "max",
+                frame={"peak": "max(a_peak, first)"},
+                term="exp(x - peak)",
+                merge={
+                    "kept": "select(a_peak == peak, a_total,"
+                    " select(a_peak == -inf, 0.0, a_total * exp(a_peak - peak)))",
+                    "total": "kept + second",
+                },
+            ),
         ),
         _monoid(
             "welford",
@@ -119,6 +159,19 @@ MONOIDS: dict[ReduceOp, Monoid] = {
                 " a_mean * (a_count / max(count, 1.0)) + b_mean * share)",
                 "squares": "a_squares + b_squares + delta * (delta * (a_count * share))",
             },
+            gather=_gather(
+                "sum",
+                frame={"middle": "first / n"},
+                term="(x - middle) * (x - middle)",
+                merge={
+                    "count": "a_count + n",
+                    "share": "n / count",
+                    "delta": "middle - a_mean",
+                    "mean": "select(delta - delta == 0.0, a_mean + delta * share,"
+                    " a_mean * (a_count / count) + middle * share)",
+                    "squares": "a_squares + second + delta * (delta * (a_count * share))",
+                },
+            ),
         ),
         _monoid(
             "argmax",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from search.program.direct import State, absorbed, combined, direct, empty
+from search.program.direct import State, absorbed, combined, direct, empty, gathered
 from search.program.ir import STRUCTURED_OPS
 
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, 1e308, -1e308, 1.0]
@@ -45,12 +45,16 @@ def whole(op: str, row: list[float]) -> State:
         return np.asarray(float(len(x))), np.asarray(mean), np.asarray(((x - mean) ** 2).sum())
 
 
-def part_states(op: str, row: list[float], cuts: list[int], one_by_one: bool) -> list[State]:
+def part_states(op: str, row: list[float], cuts: list[int], way: str) -> list[State]:
+    """The states of the parts: by definition, one element after the other, or some elements at a time."""
     bounds = [0, *cuts, len(row)]
     states = []
     for start, stop in pairwise(bounds):
         state = empty(op, (1,), np.float64)
-        if one_by_one:
+        if way == "some at a time" and op != "argmax":
+            for first in range(start, stop, 3):
+                state = gathered(op, state, [np.asarray([x]) for x in row[first : min(first + 3, stop)]])
+        elif way != "whole":
             for place in range(start, stop):
                 state = absorbed(op, state, np.asarray([row[place]]), np.asarray([place], dtype=np.int32))
         elif stop > start:
@@ -76,7 +80,7 @@ def check(op: str, row: list[float], found: State) -> None:
 
 
 @pytest.mark.parametrize("op", STRUCTURED_OPS)
-@pytest.mark.parametrize("one_by_one", [False, True])
+@pytest.mark.parametrize("way", ["whole", "one by one", "some at a time"])
 @given(data=st.data(), drawn=split_rows())
 @example(data=None, drawn=([-math.inf, -math.inf, -math.inf], [1, 1]))
 @example(data=None, drawn=([-math.inf, 2.0, -math.inf], [1, 2]))
@@ -84,14 +88,14 @@ def check(op: str, row: list[float], found: State) -> None:
 @example(data=None, drawn=([math.inf, math.inf], [0, 1, 2]))
 @example(data=None, drawn=([1.0, math.nan, 3.0, math.nan], [2]))
 def test_any_split_and_any_tree_give_the_definition(
-    op: str, one_by_one: bool, data: st.DataObject | None, drawn: tuple[list[float], list[int]]
+    op: str, way: str, data: st.DataObject | None, drawn: tuple[list[float], list[int]]
 ) -> None:
     row, cuts = drawn
     if op == "welford":
         # squares of what is near the largest float overflow, in the definition too
         row = [x if not math.isfinite(x) or abs(x) < 1e100 else 7.0 for x in row]
     with np.errstate(all="ignore"):
-        states = part_states(op, row, cuts, one_by_one)
+        states = part_states(op, row, cuts, way)
         while len(states) > 1:
             at = 0 if data is None else data.draw(st.integers(0, len(states) - 2))
             states[at : at + 2] = [combined(op, states[at], states[at + 1])]

@@ -6,17 +6,27 @@ expressions of its monoid, evaluated into temporaries before any component is ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import IDENTITIES, Scope, Value
 from search.lowering.cpu.text import Text
 from search.planning.schedule import Accumulate, ReducerState, RowUpdate
-from search.program.ir import DType, Expr
-from search.program.monoids import HELD, MONOIDS, OTHER, PLACE, VALUE, Monoid
-
-Expressions = tuple[tuple[str, Expr], ...]
+from search.program.ir import DType
+from search.program.monoids import (
+    FIRST,
+    HELD,
+    MONOIDS,
+    NUMBER,
+    OTHER,
+    PLACE,
+    SECOND,
+    VALUE,
+    Expressions,
+    Gather,
+    Monoid,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +77,31 @@ def absorb(text: Text, scope: Scope, state: ReducerState, op: Accumulate | RowUp
     step.write(index, monoid.absorb, values, where)
 
 
+def gathers(state: ReducerState, op: Accumulate) -> bool:
+    """Whether an update's contributions can be taken in several at a time."""
+    monoid = MONOIDS.get(state.op)
+    return monoid is not None and monoid.gather is not None and op.where is None
+
+
+class Gathering:
+    """Contributions of one lane that wait to join its partial together."""
+
+    def __init__(self, text: Text, state: ReducerState) -> None:
+        self.text, self.state, self.monoid = text, state, MONOIDS[state.op]
+        self.values: list[Value] = []
+
+    def add(self, scope: Scope, op: Accumulate) -> None:
+        """Line that names an update's value."""
+        step = _StateStep(self.text, scope, self.state, self.monoid)
+        self.values.append(step.temporary(f"{VALUE}{len(self.values)}", scope.render_as(op.value, "float32")))
+
+    def join(self, scope: Scope, index: str) -> None:
+        """Lines that join what waits to the partial at ``index``."""
+        gather = self.monoid.gather
+        assert gather is not None
+        _StateStep(self.text, scope, self.state, self.monoid).gather(gather, self.values, index)
+
+
 def merge(text: Text, scope: Scope, state: ReducerState, first: str, second: str) -> None:
     """Lines that make the partial at ``first`` the combination of those at ``first`` and ``second``."""
     monoid = MONOIDS.get(state.op)
@@ -96,6 +131,28 @@ class _StateStep:
             out[f"{prefix}_{name}"] = Value(text=text, dtype=array.dtype)
         return out
 
+    def gather(self, gather: Gather, values: Sequence[Value], index: str) -> None:
+        """Both folds over the waiting values, then the new components."""
+        known = self.held(HELD, index)
+        known[FIRST] = self.temporary(FIRST, self._folded(gather.fold, values))
+        known[NUMBER] = self.scope.constant(float(len(values)))
+        self._evaluate(gather.frame, known)
+        terms = []
+        for place, value in enumerate(values):
+            scope = replace(self.scope, names={**known, VALUE: value}, coordinates={})
+            terms.append(self.temporary(f"term{place}", scope.render(gather.term)))
+        known[SECOND] = self.temporary(SECOND, self._folded("sum", terms))
+        self.write(index, gather.merge, known, None)
+
+    def _folded(self, op: ReduceOp, values: Sequence[Value]) -> Value:
+        """A tree over values, neighbours first."""
+        folded = list(values)
+        while len(folded) > 1:
+            pairs = zip(folded[::2], folded[1::2], strict=False)
+            last = folded[-1:] if len(folded) % 2 else []
+            folded = [*(self.scope.combine(op, left, right) for left, right in pairs), *last]
+        return folded[0]
+
     def temporary(self, name: str, value: Value) -> Value:
         """A value that is computed once and named."""
         text = names.temporary(self.state.name, name)
@@ -105,14 +162,18 @@ class _StateStep:
     def write(self, index: str, expressions: Expressions, values: Mapping[str, Value], where: Value | None) -> None:
         """Evaluate the expressions in order, then store every component at ``index``."""
         known = dict(values)
+        self._evaluate(expressions, known)
+        for name, array in self.arrays.items():
+            value = known[name]
+            if where is not None:
+                helper = "select" if array.dtype == "float32" else "select_i32"
+                value = self.scope.call(helper, array.dtype, where, value, known[f"{HELD}_{name}"])
+            self.text.line(f"{array.text}[{index}] = {value.text}")
+
+    def _evaluate(self, expressions: Expressions, known: dict[str, Value]) -> None:
+        """Name the value of each expression, which later ones may read."""
         scope = replace(self.scope, names=known, coordinates={})
         for name, expr in expressions:
             array = self.arrays.get(name)
             value = scope.render(expr) if array is None else scope.render_as(expr, array.dtype)
             known[name] = self.temporary(name, value)
-        for name, array in self.arrays.items():
-            value = known[name]
-            if where is not None:
-                helper = "select" if array.dtype == "float32" else "select_i32"
-                value = scope.call(helper, array.dtype, where, value, known[f"{HELD}_{name}"])
-            self.text.line(f"{array.text}[{index}] = {value.text}")

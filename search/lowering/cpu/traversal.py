@@ -13,7 +13,7 @@ from math import prod
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import Scope, Value
 from search.lowering.cpu.geometry import Geometry, join, product
-from search.lowering.cpu.states import absorb
+from search.lowering.cpu.states import Gathering, absorb, gathers
 from search.lowering.cpu.tensors import Layout
 from search.lowering.cpu.text import Text
 from search.planning.schedule import (
@@ -30,6 +30,8 @@ from search.planning.schedule import (
 )
 
 LONGEST_EXPLICIT_UNROLL = 4
+GATHERED_SCALARS = 8
+"""Scalars of a lane that a structured reduction takes in together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,37 +69,69 @@ class Traversal:
         self.stores = any(isinstance(op, GlobalStore) for op in loop.ops)
         self.by_lane = self.accumulates and geometry.vector > 1
         self.partials = geometry.partials if self.accumulates else 1
+        self.gathers = any(isinstance(op, Accumulate) and gathers(reducers[op.reducer], op) for op in loop.ops)
+        streams = any(isinstance(op, GlobalStore) and op.streaming for op in loop.ops)
+        # A packet that is streamed holds one pass.
+        self.depth = max(1, GATHERED_SCALARS // geometry.vector) if self.gathers and not streams else 1
+        self.waiting: dict[str, Gathering] | None = None
+        """Per reducer what waits to be taken in together; None while each element is taken in by itself."""
 
     def write(self) -> None:
         """The whole traversal."""
-        chunk = self.geometry.chunk
-        passes, left = divmod(self.loop.extent, chunk)
-        rounds, rest = divmod(passes, self.partials)
+        passes, left = divmod(self.loop.extent, self.geometry.chunk)
+        steps = passes // self.depth
+        self._sweep(steps, 0, self.depth)
+        if steps * self.depth < passes:
+            self._sweep(passes - steps * self.depth, steps * self.depth, 1)
+        if left:
+            self._tail(passes, left)
+
+    def _sweep(self, steps: int, first: int, depth: int) -> None:
+        """``steps`` steps of ``depth`` passes each, from pass ``first`` on."""
+        rounds, rest = divmod(steps, self.partials)
         if rounds:
             if rounds > 1:
                 self._unroll(self.geometry.unroll)
             with self.text.block(f"for p in T.serial({rounds}):"):
-                self._passes("p", self.partials)
+                self._passes("p", self.partials, first, depth)
         if rest:
-            self._passes(str(rounds), rest)
-        if left:
-            self._tail(passes, left)
+            self._passes(str(rounds), rest, first, depth)
 
-    def _passes(self, round_: str, count: int) -> None:
-        """``count`` passes of one round, each into its own partial."""
-        if count == 1:
-            self._packet(join(product(round_, self.partials), "0"), "0")
-            return
-        with self.text.block(f"for k in T.unroll({count}, explicit=True):"):
-            self._packet(join(product(round_, self.partials), "k"), "k")
+    def _passes(self, round_: str, count: int, first: int, depth: int) -> None:
+        """``count`` steps of one round, each into its own partial."""
+        partial = "0" if count == 1 else "k"
+        step = product(join(product(round_, self.partials), partial), depth)
+        with self.text.block(f"for k in T.unroll({count}, explicit=True):" if count > 1 else None):
+            self._packet(join(step, str(first)), partial, depth)
 
-    def _packet(self, pass_: str, partial: str) -> None:
-        """One full pass."""
+    def _packet(self, pass_: str, partial: str, depth: int) -> None:
+        """Full passes, ``depth`` of them together."""
         geometry = self.geometry
-        if self.by_lane:
+        if self.gathers and depth * geometry.vector > 1:
+            self._together(pass_, partial, depth)
+        elif self.by_lane:
             self._lanes(pass_, partial, geometry.lanes, geometry.vector, 0, main=True)
         else:
             self._flat(pass_, partial, geometry.chunk, main=True)
+
+    def _together(self, pass_: str, partial: str, depth: int) -> None:
+        """Each lane goes through its scalars of ``depth`` passes, then takes them into its partial together."""
+        lanes, vector = self.geometry.lanes, self.geometry.vector
+        lane = "l" if lanes > 1 else "0"
+        places = [
+            Place(
+                pass_=join(pass_, str(number)),
+                partial=partial,
+                offset=join(product(lane, vector), str(scalar)),
+                lane=lane,
+                main=True,
+            )
+            for number in range(depth)
+            for scalar in range(vector)
+        ]
+        self.waiting = {}
+        self._nest(f"for l in T.serial({lanes}):" if lanes > 1 else None, None, *places)
+        self.waiting = None
 
     def _tail(self, passes: int, left: int) -> None:
         """What is left after the full passes: ``left`` elements, fewer than one pass."""
@@ -134,9 +168,9 @@ class Traversal:
             unroll_scalars=0 if explicit else scalars,
         )
 
-    def _nest(self, lane_loop: str | None, scalar_loop: str | None, place: Place, *, unroll_scalars: int = 0) -> None:
+    def _nest(self, lane_loop: str | None, scalar_loop: str | None, *places: Place, unroll_scalars: int = 0) -> None:
         """Row loops, guard, lane loops, then the ops. The guard stands outside the lanes whenever that is possible."""
-        geometry, text = self.geometry, self.text
+        geometry, text, place = self.geometry, self.text, places[0]
         guard = geometry.live(self.rows) if self.stores else None
         streams = [op for op in self.loop.ops if isinstance(op, GlobalStore) and op.streaming] if place.main else []
         # Rows that stream take turns with one waiting packet, so they are no lanes of a vector.
@@ -150,7 +184,10 @@ class Traversal:
                 with text.block(lane_loop):
                     self._unroll(unroll_scalars)
                     with text.block(scalar_loop):
-                        self._ops(place, None if by_row else guard, streamed=bool(streams))
+                        for each in places:
+                            self._ops(each, None if by_row else guard, streamed=bool(streams))
+                    for waiting in (self.waiting or {}).values():
+                        waiting.join(self.scope, geometry.accumulator(place.partial, place.lane))
                 for op in streams:
                     self._stream(op, place)
 
@@ -229,6 +266,9 @@ class Traversal:
                     text.line(f"{names.tensor(op.tensor)}[{index}] = {value.text}")
             case Accumulate():
                 state = self.reducers[op.reducer]
+                if self.waiting is not None and gathers(state, op):
+                    self.waiting.setdefault(op.reducer, Gathering(text, state)).add(scope, op)
+                    return
                 accumulate(text, geometry, scope, state, op, place.partial, place.lane, "e")
 
 
