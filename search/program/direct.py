@@ -113,8 +113,7 @@ def gathered(op: ReduceOp, held: State, values: Sequence[Array]) -> State:
     gather = monoid.gather
     if gather is None:
         raise KeyError(op)
-    fold = np.maximum if gather.fold == "max" else np.add
-    names = {**_named(monoid, HELD, held), FIRST: fold.reduce(values), NUMBER: np.asarray(float(len(values)))}
+    names = {**_named(monoid, HELD, held), FIRST: np.add.reduce(values), NUMBER: np.asarray(float(len(values)))}
     for name, expr in gather.frame:
         names[name] = _value(expr, names)
     names[SECOND] = np.add.reduce([_value(gather.term, {**names, VALUE: value}) for value in values])

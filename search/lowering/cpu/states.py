@@ -132,26 +132,26 @@ class _StateStep:
         return out
 
     def gather(self, gather: Gather, values: Sequence[Value], index: str) -> None:
-        """Both folds over the waiting values, then the new components."""
+        """Both sums over the waiting values, then the new components."""
         known = self.held(HELD, index)
-        known[FIRST] = self.temporary(FIRST, self._folded(gather.fold, values))
+        known[FIRST] = self.temporary(FIRST, self._sum(values))
         known[NUMBER] = self.scope.constant(float(len(values)))
         self._evaluate(gather.frame, known)
         terms = []
         for place, value in enumerate(values):
             scope = replace(self.scope, names={**known, VALUE: value}, coordinates={})
             terms.append(self.temporary(f"term{place}", scope.render(gather.term)))
-        known[SECOND] = self.temporary(SECOND, self._folded("sum", terms))
+        known[SECOND] = self.temporary(SECOND, self._sum(terms))
         self.write(index, gather.merge, known, None)
 
-    def _folded(self, op: ReduceOp, values: Sequence[Value]) -> Value:
+    def _sum(self, values: Sequence[Value]) -> Value:
         """A tree over values, neighbours first."""
-        folded = list(values)
-        while len(folded) > 1:
-            pairs = zip(folded[::2], folded[1::2], strict=False)
-            last = folded[-1:] if len(folded) % 2 else []
-            folded = [*(self.scope.combine(op, left, right) for left, right in pairs), *last]
-        return folded[0]
+        halved = list(values)
+        while len(halved) > 1:
+            pairs = zip(halved[::2], halved[1::2], strict=False)
+            last = halved[-1:] if len(halved) % 2 else []
+            halved = [*(self.scope.combine("sum", left, right) for left, right in pairs), *last]
+        return halved[0]
 
     def temporary(self, name: str, value: Value) -> Value:
         """A value that is computed once and named."""
