@@ -3,7 +3,8 @@
 Matched by structure, on the desugared program, never by a kernel's name:
 
 ===========  ===========================================================================================================
-``online``   max of v, then the sum of exp(v − peak) over the same points: one ``online_softmax``
+``online``   max of v, then the sum of exp(v − peak) over the same points: one ``online_softmax``; the peak may be
+             guarded, 0 where it is infinite
 ``welford``  sum of v, mean = sum / points, then the sum of (v − mean)² over the same points: one ``welford``
 ===========  ===========================================================================================================
 
@@ -13,9 +14,11 @@ is none of them: at an offset of 1000 it has no digit left. Nothing is moved ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Literal
 
 from search.program.desugar import desugar
@@ -23,6 +26,8 @@ from search.program.ir import (
     Binary,
     Call,
     Cast,
+    Compare,
+    Const,
     Expr,
     Finalize,
     Let,
@@ -31,6 +36,7 @@ from search.program.ir import (
     Program,
     ReduceOp,
     Reducer,
+    Select,
     StageBoundary,
     Statement,
     Store,
@@ -102,11 +108,30 @@ def _online(program: Program, body: Sequence[Statement]) -> tuple[Statement, ...
     plain = _inliner(body)
     for peak in _reductions(body, "max"):
         value = plain(peak.update.value)
-        term = Call(function="exp", args=(Binary(op="-", left=value, right=Name(name=peak.into)),))
-        for total in _reductions(body, "sum"):
-            if plain(total.update.value) == term and _together(body, peak, total, plain):
-                return _joined(body, peak, total, "online_softmax", (peak.into, total.into), drop=())
+        for shift in (peak.into, *_guarded(body, peak.into)):
+            term = Call(function="exp", args=(Binary(op="-", left=value, right=Name(name=shift)),))
+            for total in _reductions(body, "sum"):
+                if plain(total.update.value) != term or not _together(body, peak, total, plain):
+                    continue
+                if shift == peak.into:
+                    return _joined(body, peak, total, "online_softmax", (peak.into, total.into))
+                near = _fresh(program, body, f"{total.into[:48]}_near")
+                # around an infinite peak the guarded sum is of exp(v) itself: nothing, or infinity
+                infinite = Call(function="max", args=(Name(name=peak.into), Const(value=0.0)))
+                whole = Select(condition=_is_infinite(peak.into), then=infinite, otherwise=Name(name=near))
+                kept = {total.finalized: Let(name=total.into, value=whole)}
+                return _joined(body, peak, total, "online_softmax", (peak.into, near), kept)
     return None
+
+
+def _guarded(body: Sequence[Statement], peak: str) -> list[str]:
+    """Lets that are the peak, but 0 where it is infinite: what a logsumexp subtracts."""
+    guard = Select(condition=_is_infinite(peak), then=Const(value=0.0), otherwise=Name(name=peak))
+    return [statement.name for statement in body if isinstance(statement, Let) and statement.value == guard]
+
+
+def _is_infinite(name: str) -> Expr:
+    return Compare(op="==", left=Call(function="abs", args=(Name(name=name),)), right=Const(value=math.inf))
 
 
 def _welford(program: Program, body: Sequence[Statement]) -> tuple[Statement, ...] | None:
@@ -121,7 +146,7 @@ def _welford(program: Program, body: Sequence[Statement]) -> tuple[Statement, ..
             value = plain(squares.update.value)
             if value == Binary(op="*", left=away, right=away) and _together(body, total, squares, plain):
                 names = (_fresh(program, body, f"{mean.name[:48]}_count"), mean.name, squares.into)
-                return _joined(body, total, squares, "welford", names, drop=(at,))
+                return _joined(body, total, squares, "welford", names, {at: None})
     return None
 
 
@@ -169,14 +194,20 @@ def _joined(
     second: _Reduction,
     op: ReduceOp,
     results: tuple[str, ...],
-    drop: tuple[int, ...],
+    instead: Mapping[int, Statement | None] = MappingProxyType({}),
 ) -> tuple[Statement, ...]:
-    """The body with the first reduction turned into the structured one and the second one gone."""
-    gone = {second.opened, second.updated, second.finalized, *drop}
-    out = list(body)
+    """The body with the first reduction turned into the structured one and the second one gone.
+
+    ``instead`` says what stands in place of further statements (None: nothing).
+    """
+    out: list[Statement | None] = list(body)
     out[first.opened] = replace(first.reducer, op=op)
     out[first.finalized] = Finalize(reducer=first.reducer.name, into=results[0], rest=results[1:])
-    return tuple(statement for at, statement in enumerate(out) if at not in gone)
+    for at in (second.opened, second.updated, second.finalized):
+        out[at] = None
+    for at, statement in instead.items():
+        out[at] = statement
+    return tuple(statement for statement in out if statement is not None)
 
 
 def _inliner(body: Sequence[Statement]) -> Callable[[Expr], Expr]:
