@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from search.program.case import Case
 from search.program.desugar import desugar
-from search.program.ir import Index, Loop, Program, Reducer, Statement
+from search.program.ir import ROUNDED_OPS, Index, Loop, Program, Reducer, Statement
 from search.program.reference import evaluate
 from search.program.walk import loads, natural, placed, statements, walk
 
@@ -29,8 +29,6 @@ MOST_ORDERS = 16
 FEWEST_ORDERS = 3
 FEWEST_ORDERS_OF_ROW_OUTPUTS = 10
 """Of one value per row only one error is seen an order, and among a thousand rows some are lucky three times."""
-_ROUNDED_OPS = ("sum", "product", "online_softmax", "welford")
-"""Ops whose result depends on the order, by rounding."""
 _ELEMENTS_PER_PASS = 1 << 24
 """Large cases are evaluated in fewer orders: with long rows no order is exact by luck in all of its elements."""
 
@@ -74,7 +72,7 @@ def left_fold(program: Program) -> Program:
     def strict(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         return tuple(
             replace(statement, order="strict")
-            if isinstance(statement, Reducer) and statement.op in _ROUNDED_OPS
+            if isinstance(statement, Reducer) and statement.op in ROUNDED_OPS
             else replace(statement, body=strict(statement.body))
             if isinstance(statement, Loop)
             else statement
@@ -86,7 +84,7 @@ def left_fold(program: Program) -> Program:
 
 def free_order(statement: Statement) -> bool:
     """True for a reducer whose result depends on an order that is the candidate's to choose."""
-    return isinstance(statement, Reducer) and statement.order == "any" and statement.op in ("sum", "product")
+    return isinstance(statement, Reducer) and statement.order == "any" and statement.op in ROUNDED_OPS
 
 
 def may_shuffle(program: Program) -> bool:

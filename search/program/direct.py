@@ -54,14 +54,28 @@ def empty(op: ReduceOp, shape: tuple[int, ...], real: npt.DTypeLike) -> State:
     )
 
 
-def direct(op: ReduceOp, value: Array, where: Array | None, axes: Sequence[int], *, fold: bool = False) -> State:
+def direct(
+    op: ReduceOp,
+    value: Array,
+    where: Array | None,
+    axes: Sequence[int],
+    *,
+    fold: bool = False,
+    shuffle: np.random.Generator | None = None,
+) -> State:
     """The state of the parts along ``axes`` (kept, with extent 1) by the op's definition.
 
     ``value`` is broadcast already, ``where`` says which elements contribute (None: all). An element's place is its
-    index in the order of ``axes``, the last one fastest. ``fold`` adds in that order, one after the other.
+    index in the order of ``axes``, the last one fastest. ``fold`` adds in that order, one after the other; ``shuffle``
+    in a random one (not for ``argmax``).
     """
     held = np.ones(value.shape, dtype=bool) if where is None else np.broadcast_to(where, value.shape)
     places, real = tuple(axes), value.dtype.type
+    if shuffle is not None:
+        fold = True
+        for place in places:
+            order = shuffle.permutation(value.shape[place])
+            value, held = value.take(order, axis=place), held.take(order, axis=place)
     if op == "welford":
         count = np.sum(held, axis=places, keepdims=True).astype(value.dtype)
         some = np.maximum(count, real(1))

@@ -18,6 +18,8 @@ ReduceOp = Literal["sum", "product", "max", "min", "and", "or", "xor", "online_s
 STRUCTURED_OPS: tuple[ReduceOp, ...] = ("online_softmax", "welford", "argmax")
 """Ops whose partials hold several values and which deliver several row scalars; ``monoids.py`` says which."""
 REDUCE_OPS: tuple[ReduceOp, ...] = ("sum", "product", "max", "min", "and", "or", "xor", *STRUCTURED_OPS)
+ROUNDED_OPS: tuple[ReduceOp, ...] = ("sum", "product", "online_softmax", "welford")
+"""Ops whose floating result depends, by rounding, on the order of the contributions."""
 
 BINARY_OPS = ("+", "-", "*", "/")
 COMPARE_OPS = ("<", "<=", ">", ">=", "==", "!=")

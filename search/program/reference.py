@@ -19,6 +19,7 @@ from search.program.direct import State, combined, direct, empty
 from search.program.dtypes import declared_dtypes, value_dtype
 from search.program.folds import FoldOrder, flat_lines, left_fold, scatter
 from search.program.ir import (
+    ROUNDED_OPS,
     STRUCTURED_OPS,
     Affine,
     Binary,
@@ -257,7 +258,8 @@ class _Chunk:
         value = np.broadcast_to(self.stored(self.value(statement.value), "float32"), self.shape(statement.over))
         where = None if statement.where is None else self.value(statement.where)
         places = tuple(self.position[axis] for axis in statement.over)
-        part = direct(reducer.op, value, where, places, fold=reducer.order == "strict")
+        strict, shuffle = reducer.order == "strict", self.shuffled(reducer)
+        part = direct(reducer.op, value, where, places, fold=strict, shuffle=shuffle)
         self.states[statement.reducer] = reducer, combined(reducer.op, state, part)
 
     def stays(self, reducer: Reducer, update: Update) -> bool:
@@ -280,7 +282,7 @@ class _Chunk:
 
     def shuffled(self, reducer: Reducer) -> np.random.Generator | None:
         """What shuffles the contributions to a reducer; None where they stay in order."""
-        return self.shuffle if reducer.order == "any" and reducer.op in ("sum", "product") else None
+        return self.shuffle if reducer.order == "any" and reducer.op in ROUNDED_OPS else None
 
     def store(self, statement: Store) -> None:
         tensor = self.case.program.tensor(statement.tensor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 
 from search.lowering.builder import Builder
 from search.lowering.contract import Artifact, BuildRequest
+from search.measuring.checks import Tally, compare_output
+from search.measuring.oracle import compute_oracle, rows_first
 from search.program.case import Case
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, CpuMapping
@@ -33,8 +36,6 @@ def candidate(width: int, lanes: int | None = None, **knobs: Any) -> Candidate:
 
 
 CANDIDATES = {
-    "one": candidate(1),
-    "w16": candidate(16, simd_scope="all"),
     "w64-p4": candidate(64, partials=4, simd_scope="main"),
     "w8-v4-p2": candidate(8, vector=4, partials=2, unroll=2),
     "whole": candidate(8, lanes=1, simd_scope="all"),
@@ -150,21 +151,29 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     made.close()
 
 
-def call(artifact: Artifact, case: Case, x: np.ndarray) -> dict[str, np.ndarray]:
+def call(artifact: Artifact, case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     function = getattr(ctypes.CDLL(artifact.library_path), artifact.symbol)
     buffers = {t.name: np.full(case.shape(t), -7.25e33, np.float32) for t in case.program.tensors}
-    buffers["x"][...] = x
+    for name, values in inputs.items():
+        buffers[name][...] = values
     pointers = [
         ctypes.c_int32(case.rows) if a.kind == "dim" else ctypes.c_void_p(buffers[a.name].ctypes.data)
         for a in artifact.arguments
     ]
     assert function(*pointers) == 0
-    np.testing.assert_array_equal(buffers.pop("x"), x)
-    return buffers
+    return {name: values for name, values in buffers.items() if name not in inputs}
 
 
-@pytest.mark.parametrize("cols", [1, 7, 257])
-def test_structured_reducers(builder: Builder, cols: int) -> None:
+def built(builder: Builder, requests: list[BuildRequest]) -> dict[str, Artifact]:
+    results = list(builder.build(requests, timeout_seconds=120, cancelled=lambda: False))
+    assert {result.id: result.rejection for result in results if result.artifact is None} == {}
+    assert len(results) == len(requests)
+    return {result.id: result.artifact for result in results if result.artifact is not None}
+
+
+def test_structured_reducers(builder: Builder) -> None:
+    """257 columns: full passes, some at a time and one by one, and a tail that most lanes have no element of."""
+    cols = 257
     x = rows_of(cols)
     cases = {
         name: resolve_case({"program": document, "dims": {"rows": len(x), "cols": cols}})
@@ -176,12 +185,9 @@ def test_structured_reducers(builder: Builder, cols: int) -> None:
         for key, made in CANDIDATES.items()
         if key != "cache-fused" or name == "online"
     ]
-    results = list(builder.build(requests, timeout_seconds=120, cancelled=lambda: False))
-    assert len(results) == len(requests)
-    for result in results:
-        assert result.artifact is not None, (result.id, result.rejection)
-        name = result.id.split()[0]
-        found = call(result.artifact, cases[name], x)
+    for label, artifact in built(builder, requests).items():
+        name = label.split()[0]
+        found = call(artifact, cases[name], {"x": x})
         with np.errstate(all="ignore"):
             wanted = [DEFINITIONS[name](row.astype(np.float64)) for row in x]
         for output, values in found.items():
@@ -198,4 +204,43 @@ def test_structured_reducers(builder: Builder, cols: int) -> None:
                     else np.abs(values - expected) <= 4e-6 * np.abs(expected) + 1e-37
                 )
             same = near | (values == expected) | (np.isnan(values) & np.isnan(expected))
-            assert same.all(), (result.id, output, np.argwhere(~same)[:4], values[~same][:4], expected[~same][:4])
+            assert same.all(), (label, output, np.argwhere(~same)[:4], values[~same][:4], expected[~same][:4])
+
+
+ALGORITHMS = {
+    "softmax": {"online": {"output": candidate(32, materialize="output", simd_scope="all")}},
+    "masked_softmax": {"online": {"whole": candidate(8, lanes=1, simd_scope="main")}},
+    "row_logsumexp": {"online": {"p4": candidate(16, partials=4)}},
+    "layer_norm": {
+        "welford": {
+            "fused": candidate(16, input="cache", fusion="fused", simd_scope="all"),
+            "v4-p2": candidate(8, vector=4, partials=2, materialize="recompute"),
+        }
+    },
+    "row_variance": {"welford": {"half-rb2": candidate(16, lanes=8, row_block=2)}},
+}
+
+
+def test_algorithms_pass_the_check_of_the_program_as_written(builder: Builder) -> None:
+    """Every input set of the product's check: an offset of 1000 and edge rows among them."""
+    cases = {name: resolve_case({"kernel": name, "dims": {"rows": 19, "cols": 769}}) for name in ALGORITHMS}
+    requests = [
+        BuildRequest(
+            id=f"{name} {word} {label}",
+            case=cases[name].document(),
+            candidate=replace(made, algorithm=word).document(),
+        )
+        for name, words in ALGORITHMS.items()
+        for word, candidates in words.items()
+        for label, made in candidates.items()
+    ]
+    for label, artifact in built(builder, requests).items():
+        case = cases[label.split()[0]]
+        for given in compute_oracle(case):
+            outputs = call(artifact, case, given.given.inputs)
+            tally = Tally()
+            for name, expected in given.expected.items():
+                got = rows_first(case, name, outputs[name])
+                compare_output(name, got, expected, np.flatnonzero(got == np.float32(-7.25e33)), tally)
+            assert not tally.failures, f"{label} {given.given.name}: {tally.first_failure}"
+            assert tally.elements > 0

@@ -140,3 +140,19 @@ def test_nothing_is_the_identity() -> None:
             both = combined(op, nothing, nothing)
         for value, wanted in zip(both, nothing, strict=True):
             np.testing.assert_array_equal(value, wanted)
+
+
+@pytest.mark.parametrize("op", ["online_softmax", "welford"])
+def test_other_orders_of_addition_are_the_same_up_to_rounding(op: Any) -> None:
+    """What the tolerance is drawn from: a left fold, and left folds over shuffled elements, masked ones left out."""
+    generator = np.random.default_rng(3)
+    value = (generator.normal(size=(5, 40, 3)) + 1000).astype(np.float32)
+    where = generator.random((5, 40, 1)) < 0.7
+    expected = direct(op, value.astype(np.float64), where, (1, 2))
+    seen = set()
+    for options in ({"fold": True}, *({"shuffle": generator} for _ in range(3))):
+        found = direct(op, value, where, (1, 2), **options)  # type: ignore[arg-type]
+        for got, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-3)
+        seen.add(found[-1].tobytes())
+    assert len(seen) > 1
