@@ -121,6 +121,12 @@ def peaks(v: Inputs, d: Mapping[str, int]) -> Expected:
     return {"y": (2 * held, 0 * held), "z": total(held.reshape(ROWS, -1), (1,))}
 
 
+def several_sites(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The contributions of a strict fold in its order."""
+    first = np.full((ROWS, 1), 0.25, x.dtype)
+    return np.concatenate([first, x * w, np.where(x > 0, w, x.dtype.type(0)), x], axis=1)
+
+
 def binned(v: Inputs, d: Mapping[str, int]) -> Expected:
     place = (v["x"].astype(np.float32) * np.float32(3)).astype(np.int32)
     sums, sizes, counts = (np.zeros((ROWS, d["m"])) for _ in range(3))
@@ -230,6 +236,25 @@ PROBES: dict[str, Probe] = {
             )
         },
         n=131,
+        same_bits=True,
+    ),
+    "a strict fold over several sites": probe(
+        [
+            opened("fold", order="strict"),
+            store("z", "j", "x + w"),
+            update("fold", "", "0.25"),
+            update("fold", "j", "x * w"),
+            update("fold", "j", "w", where="x > 0.0"),
+            update("fold", "j", "x"),
+            closed("fold", "chain"),
+            store("y", "", "chain"),
+        ],
+        "x:row,j w:row,j > y:row z:row,j",
+        lambda v, d: {
+            "y": total(several_sites(v["x"], v["w"]), (1,)),
+            "z": (v["x"] + v["w"], np.abs(v["x"]) + np.abs(v["w"])),
+        },
+        n=67,
         same_bits=True,
     ),
     "matrix times vector": probe(
@@ -513,6 +538,21 @@ def test_reducers_pass_the_products_own_check(built: Items) -> None:
                     got = rows_first(case, output, outputs[output])
                     compare_output(output, got, expected, np.empty(0, np.intp), tally)
                 assert not tally.failures, (label, one.given.name, tally.first_failure)
+
+
+def test_a_strict_fold_has_the_bits_of_a_left_fold(built: Items) -> None:
+    terms: dict[str, Callable[[Inputs], np.ndarray]] = {
+        "strict arrays": lambda v: v["A"] * v["x"],
+        "a strict fold over several sites": lambda v: several_sites(v["x"], v["w"]),
+    }
+    chosen = {label: item for label, item in built.items() if item[0] in terms}
+    assert len(chosen) == 6
+    for label, (name, case, artifact) in chosen.items():
+        inputs = given(case)
+        contributions = terms[name](inputs)
+        assert contributions.dtype == np.float32
+        chain = np.add.accumulate(contributions, axis=-1, dtype=np.float32)[..., -1]
+        np.testing.assert_array_equal(run(artifact, case, inputs)["y"], chain, err_msg=label)
 
 
 def test_torch_operations_evaluate_the_same_programs() -> None:

@@ -13,6 +13,7 @@ from search.planning.schedule import (
     GlobalStore,
     PrivateLoad,
     RowLoad,
+    RowUpdate,
     SerialLoop,
     flat_steps,
 )
@@ -60,6 +61,23 @@ class TestStrictFolds:
         for more, inert in (([], True), (other, False)):
             space = resolve_space({"partials": [1, 2]}, program_case(STRICT, UPDATE, CLOSE, STORE, *more), "cpu")
             assert ("partials" in space.inert_knobs) == inert
+
+    def test_one_site_is_through_before_the_next_begins(self, program_case, cpu):
+        row = {"update": {"reducer": "fold", "over": [], "value": "1.0"}}
+        copy = {"store": {"tensor": "y", "over": ["col"], "value": "x"}}
+        free = {"reducer": {"name": "fold", "op": "sum"}}
+        for body, found in (
+            ([STRICT, UPDATE, UPDATE, CLOSE, STORE], 2),
+            ([free, UPDATE, UPDATE, CLOSE, STORE], 1),
+            ([STRICT, copy, UPDATE, CLOSE, STORE], 1),
+            ([STRICT, copy, row, UPDATE, CLOSE, STORE], 2),
+            ([free, copy, row, UPDATE, CLOSE, STORE], 1),
+        ):
+            schedule = build_schedule(program_case(*body), cpu())
+            assert len(loops(schedule)) == found, body
+            if row in body and found == 2:
+                order = [type(step) for step in schedule.steps if isinstance(step, DistributedLoop | RowUpdate)]
+                assert order == [DistributedLoop, RowUpdate, DistributedLoop]
 
     def test_no_strict_fold_is_fused(self, program_case, cpu):
         case = program_case(STRICT, UPDATE, CLOSE, {"store": {"tensor": "y", "over": ["col"], "value": "x / total"}})
