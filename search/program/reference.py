@@ -351,6 +351,9 @@ class _Chunk:
         return [value.astype(common) for value in values]
 
     def cast(self, value: Array, dtype: str) -> Array:
+        if dtype == "int32" and value.dtype == self.real:
+            # towards zero; NaN and what no int32 holds become the smallest one
+            return np.where((value >= -(2.0**31)) & (value < 2.0**31), value, -(2.0**31)).astype(np.int32)
         if dtype == "int32":
             return value.astype(np.int32)
         if dtype == "float16":

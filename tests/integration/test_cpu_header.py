@@ -42,6 +42,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loops.append(
         "int stream(float *d, const float *s, int n) { tuner_stream(d, s, n); tuner_stream_fence(); return 0; }"
     )
+    loops.append(
+        "void t_truncate(const float *x, float *y, int n) "
+        "{ for (int i = 0; i < n; ++i) y[i] = (float)(tuner_truncate(x[i]) | 0); }"
+    )
     source = folder / "loops.c"
     source.write_text('#include "tuner.h"\n' + "\n".join(loops) + "\n")
     command = [compiler(), *COMPILE_FLAGS, "-Wall", "-Werror", "-I", str(HEADER.parent), *LINK_FLAGS, str(source)]
@@ -135,6 +139,14 @@ def test_denormal_arguments_of_log(library: ctypes.CDLL) -> None:
     x = np.array([1e-45, 1e-40, 1.1754942e-38], np.float32)
     exact = np.array([math.log(float(value)) for value in x])
     assert np.abs(call(library, "log", x) - exact).max() <= 1.5 * np.spacing(np.float32(103))
+
+
+def test_a_cast_to_int32_is_defined_everywhere(library: ctypes.CDLL) -> None:
+    """Towards zero; the smallest int32 where C promises nothing, also when the result is a float again at once."""
+    x = [0.0, -0.0, 2.9, -2.9, 2147483520.0, -2147483648.0, 2147483648.0, -2147483904.0, 1e30, np.inf, -np.inf, np.nan]
+    exact = [0, 0, 2, -2, 2147483520, -(2**31), -(2**31), -(2**31), -(2**31), -(2**31), -(2**31), -(2**31)]
+    got = call(library, "truncate", np.tile(np.array(x, np.float32), 5))
+    np.testing.assert_array_equal(got, np.tile(np.array(exact, np.float32), 5))
 
 
 @pytest.mark.parametrize("name", BINARY)

@@ -22,7 +22,10 @@ TUNER_INLINE uint32_t tuner_u32(float value) { union { uint32_t u; float f; } c;
 #define tuner_neg(a) (-(a))
 #define tuner_select(c, a, b) ((c) ? (a) : (b))
 #define tuner_select_i32(c, a, b) ((c) ? (a) : (b))
-#define tuner_truncate(a) ((int32_t)(a))
+/* Out of range and NaN, where C promises nothing: the smallest int32. */
+TUNER_INLINE int32_t tuner_truncate(float a) {
+  return a >= -2147483648.0f && a < 2147483648.0f ? (int32_t)a : INT32_MIN;
+}
 #define tuner_lt(a, b) ((int32_t)((a) < (b)))
 #define tuner_le(a, b) ((int32_t)((a) <= (b)))
 #define tuner_gt(a, b) ((int32_t)((a) > (b)))
