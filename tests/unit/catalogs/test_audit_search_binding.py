@@ -178,3 +178,20 @@ def test_lanes_of_a_packet_and_their_number_are_one_value() -> None:
     case["enumerated"] = 10
     report = audit(make.sealed(rebound(bundle)))
     assert named(report, "search[0].cases[0]", "enumerated", "make 9")
+
+
+def test_the_plain_algorithm_is_in_the_space_and_in_no_candidate() -> None:
+    """Candidates leave `algorithm` out where they compute the program as written; older bundles know no such knob."""
+    for algorithms, ok in ((["written"], True), (["online"], False)):
+        bundle = copy.deepcopy(PLAIN)
+        searched(bundle)["space"]["algorithm"] = algorithms
+        report = audit(make.sealed(rebound(bundle)))
+        assert named(report, "search[0].cases[0]", "candidate", "no candidate of the space") != ok
+        assert ok == (not any("space" in finding.message for finding in report.findings))
+
+
+def test_a_candidate_with_an_algorithm_is_one_of_the_space_that_lists_it() -> None:
+    def another(bundle: Bundle) -> None:
+        searched(bundle)["trials"][LOSER]["candidate"]["algorithm"] = "online"
+
+    refuses(lambda b: (another(b), rebound(b)), "search[0].cases[0]", "candidate", "no candidate of the space")

@@ -257,6 +257,7 @@ WRONG: list[tuple[str, Change, str]] = [
     ("width is true", set_at("entries", 0, "candidate", "width")(True), r"\.candidate\.width"),
     ("input is hollow", set_at("entries", 0, "candidate", "input")({}), r"\.candidate\.input"),
     ("input of a number", set_at("entries", 0, "candidate", "input")({"x": 1}), r"\.candidate\.input\.x"),
+    ("algorithm is hollow", set_at("entries", 0, "candidate", "algorithm")(""), r"\.candidate\.algorithm"),
     ("mapping is text", set_at("entries", 0, "candidate", "mapping")("cpu"), r"\.candidate\.mapping"),
     ("private is negative", set_at("entries", 0, "plan", "private_scalars")(-1), r"\.plan\.private_scalars"),
     ("protocol is nameless", set_at("entries", 0, "protocol", "name")(""), r"\.protocol\.name"),

@@ -32,9 +32,10 @@ def test_every_knob_that_is_not_plain_shows() -> None:
         "partials": 8,
         "input": {"x": "cache", "a": "reload"},
         "fusion": "fused",
+        "algorithm": "online",
         "mapping": mapping,
     }
-    assert words.candidate_words(candidate) == "W8 a:reload,x:cache fused output V4 U2 P8 L1 rows×4 simd:all nt"
+    assert words.candidate_words(candidate) == "W8 a:reload,x:cache fused output online V4 U2 P8 L1 rows×4 simd:all nt"
 
 
 def test_candidates_of_another_target_are_words_too() -> None:
