@@ -32,6 +32,8 @@ from search.planning.schedule import (
 LONGEST_EXPLICIT_UNROLL = 4
 GATHERED_SCALARS = 8
 """Scalars of a lane that a structured reduction takes in together."""
+SHORTEST_INNER_LOOP = 16
+"""Elements that the last axis must have for a loop of its own: fewer fill no vector."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,7 @@ class Traversal:
         self.stores = any(isinstance(op, GlobalStore) for op in loop.ops)
         self.by_lane = self.accumulates and geometry.vector > 1
         self.partials = geometry.partials if self.accumulates else 1
+        self.inner = self._inner_extent()
         self.gathers = any(isinstance(op, Accumulate) and gathers(reducers[op.reducer], op) for op in loop.ops)
         streams = any(isinstance(op, GlobalStore) and op.streaming for op in loop.ops)
         # A packet that is streamed holds one pass.
@@ -76,15 +79,30 @@ class Traversal:
         self.waiting: dict[str, Gathering] | None = None
         """Per reducer what waits to be taken in together; None while each element is taken in by itself."""
 
+    def _inner_extent(self) -> int:
+        """How many elements are walked in one go: all, or those of the last axis.
+
+        Quotients and remainders by an extent keep the C compiler from vectorising, so the axes before the last one get
+        a loop around, where it makes no difference which lane takes which element: no partials, no private storage.
+        """
+        owned = any(isinstance(op, Accumulate | PrivateLoad | PrivateStore) for op in self.loop.ops)
+        wide = all(layout.dtype in ("float32", "int32") for layout in self.layouts.values())
+        last = self.extents[self.loop.axes[-1]]
+        alone = owned or self.arrays or not wide or last < SHORTEST_INNER_LOOP
+        return self.loop.extent if alone else last
+
     def write(self) -> None:
         """The whole traversal."""
-        passes, left = divmod(self.loop.extent, self.geometry.chunk)
-        steps = passes // self.depth
-        self._sweep(steps, 0, self.depth)
-        if steps * self.depth < passes:
-            self._sweep(passes - steps * self.depth, steps * self.depth, 1)
-        if left:
-            self._tail(passes, left)
+        outer = self.loop.extent // self.inner
+        around = f"T.unroll({outer}, explicit=True)" if outer <= LONGEST_EXPLICIT_UNROLL else f"T.serial({outer})"
+        with self.text.block(f"for o in {around}:" if outer > 1 else None):
+            passes, left = divmod(self.inner, self.geometry.chunk)
+            steps = passes // self.depth
+            self._sweep(steps, 0, self.depth)
+            if steps * self.depth < passes:
+                self._sweep(passes - steps * self.depth, steps * self.depth, 1)
+            if left:
+                self._tail(passes, left)
 
     def _sweep(self, steps: int, first: int, depth: int) -> None:
         """``steps`` steps of ``depth`` passes each, from pass ``first`` on."""
@@ -205,6 +223,8 @@ class Traversal:
         """The packet of one pass, written around the caches."""
         self.scope.used.add("stream")
         base = product(place.pass_, self.geometry.chunk)
+        if self.inner != self.loop.extent:
+            base = join(product("o", self.inner), base)
         target = self.layouts[op.tensor].flat(self.geometry.row, base)
         self.text.line(
             f"stream(T.address_of({names.tensor(op.tensor)}[{target}]), "
@@ -213,7 +233,10 @@ class Traversal:
 
     def _ops(self, place: Place, guard: str | None, *, streamed: bool) -> None:
         element = join(product(place.pass_, self.geometry.chunk), place.offset)
-        self.text.line(f"e = {element}")
+        nested = self.inner != self.loop.extent
+        if nested:
+            self.text.line(f"i = {element}")
+        self.text.line(f"e = o * {self.inner} + i" if nested else f"e = {element}")
         coordinates = dict(self.scope.coordinates)
         coordinates.update(self._coordinates())
         values = dict(self.scope.names)
@@ -225,13 +248,16 @@ class Traversal:
             self._op(op, scope, values, place, guard, streamed=streamed)
 
     def _coordinates(self) -> dict[str, str]:
-        """Each axis's coordinate from the flattened element ``e``, last axis fastest."""
-        out: dict[str, str] = {}
+        """Each axis's coordinate from the flattened element ``e``, last axis fastest; or the last one's is ``i``, and
+        the others follow from ``o``."""
+        nested = self.inner != self.loop.extent
+        axes, flat = (self.loop.axes[:-1], "o") if nested else (self.loop.axes, "e")
+        out = {self.loop.axes[-1]: "i"} if nested else {}
         below = 1
-        for axis in reversed(self.loop.axes):
+        for axis in reversed(axes):
             extent = self.extents[axis]
-            text = "e" if below == 1 else f"e // {below}"
-            out[axis] = text if axis == self.loop.axes[0] else f"({text}) % {extent}" if below > 1 else f"e % {extent}"
+            text = flat if below == 1 else f"{flat} // {below}"
+            out[axis] = text if axis == axes[0] else f"({text}) % {extent}" if below > 1 else f"{flat} % {extent}"
             below *= extent
         return out
 

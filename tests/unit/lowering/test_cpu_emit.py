@@ -158,6 +158,33 @@ def test_what_the_lowering_cannot_express_is_refused() -> None:
         emit(Schedule(**{**vars(made), "case": half}))
 
 
+@pytest.mark.parametrize(
+    ("half", "streams", "around"),
+    [(40, False, "T.unroll(2, explicit=True)"), (40, True, "T.unroll(2, ex"), (8, False, "")],
+)
+def test_axes_before_the_last_one_have_a_loop_around(half: int, streams: bool, around: str) -> None:
+    case = resolve_case({"kernel": "rope", "dims": {"rows": 3, "parts": 2, "half": half}})
+    made = build_schedule(
+        case,
+        Candidate(
+            width=16,
+            input="reload",
+            fusion="separate",
+            materialize="private",
+            vector=1,
+            unroll=1,
+            partials=1,
+            mapping=CpuMapping(local_lanes=16, nontemporal=streams),
+        ),
+    )
+    assert isinstance(made, Schedule)
+    written = emit(made).tilelang_text
+    # a remainder or a quotient in every element's index is what the C compiler cannot vectorise
+    assert ("%" in written or "//" in written) == (not around)
+    assert (f"for o in {around}" in written) == bool(around)
+    assert (f"y[bx, o * {half} + p * 16]" in written) == streams
+
+
 def test_a_kernel_name_that_is_no_identifier_never_reaches_the_text() -> None:
     made = schedule("softmax")
     hostile = Case(**{**vars(made.case), "kernel": '"""\nimport os'})
