@@ -25,19 +25,14 @@ from search.program.monoids import (
     Expressions,
     Monoid,
 )
+from search.program.numpy_ops import ARITHMETIC, COMPARISONS
 
 Array: TypeAlias = npt.NDArray[Any]
 State: TypeAlias = tuple[Array, ...]
 
 _UFUNCS: Mapping[str, np.ufunc] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.true_divide,
-    "<": np.less,
-    ">": np.greater,
-    "==": np.equal,
-    "!=": np.not_equal,
+    **ARITHMETIC,
+    **COMPARISONS,
     "and": np.logical_and,
     "or": np.logical_or,
     "max": np.maximum,

@@ -6,7 +6,7 @@ Imported by the children that check outputs, never by the service process.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,42 +47,13 @@ from search.program.ir import (
     Unary,
     Update,
 )
+from search.program.numpy_ops import ARITHMETIC, COMPARISONS, FUNCTIONS, REDUCTIONS
 from search.program.walk import natural, statements
 
 Array = npt.NDArray[Any]
 
 CHUNK_ELEMENTS = 2**21
 """Points of one statement that are evaluated at a time (16 MiB a temporary)."""
-
-_UFUNCS: dict[ReduceOp, np.ufunc] = {
-    "sum": np.add,
-    "product": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-}
-_ARITHMETIC: dict[str, np.ufunc] = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide}
-_COMPARISONS: dict[str, np.ufunc] = {
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "==": np.equal,
-    "!=": np.not_equal,
-}
-_erf_of_float = np.frompyfunc(math.erf, 1, 1)
-
-_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "tanh": np.tanh,
-    "erf": lambda x: np.asarray(_erf_of_float(x)).astype(x.dtype),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-}
 
 
 def identity(op: ReduceOp, dtype: np.dtype[Any]) -> float | int:
@@ -214,7 +185,7 @@ class _Chunk:
                     reducer, total = self.reducers.pop(statement.reducer)
                     if reducer.seed is not None:
                         seed = self.stored(self.value(reducer.seed), reducer.dtype)
-                        total = _UFUNCS[reducer.op](seed, total)
+                        total = REDUCTIONS[reducer.op](seed, total)
                     self.values[statement.into] = total
                 case Let():
                     self.values[statement.name] = self.value(statement.value)
@@ -235,7 +206,7 @@ class _Chunk:
 
     def update(self, statement: Update) -> None:
         reducer, total = self.reducers[statement.reducer]
-        combine = _UFUNCS[reducer.op]
+        combine = REDUCTIONS[reducer.op]
         if reducer.shape and not self.stays(reducer, statement):
             self.scatter(statement, reducer, total)
             return
@@ -278,7 +249,7 @@ class _Chunk:
         enabled = np.asarray(True if statement.where is None else self.value(statement.where))
         order = [0, *(self.position[axis] for axis in statement.over)]
         lines = flat_lines([value, enabled, *places], shape, order)
-        scatter(_UFUNCS[reducer.op], total, lines[0], lines[2:], lines[1], self.shuffled(reducer))
+        scatter(REDUCTIONS[reducer.op], total, lines[0], lines[2:], lines[1], self.shuffled(reducer))
 
     def shuffled(self, reducer: Reducer) -> np.random.Generator | None:
         """What shuffles the contributions to a reducer; None where they stay in order."""
@@ -319,9 +290,9 @@ class _Chunk:
             case Binary(op="/"):
                 return np.true_divide(self.floating(expr.left), self.floating(expr.right))
             case Binary():
-                return np.asarray(_ARITHMETIC[expr.op](*self.joined(expr.left, expr.right)))
+                return np.asarray(ARITHMETIC[expr.op](*self.joined(expr.left, expr.right)))
             case Compare():
-                return np.asarray(_COMPARISONS[expr.op](*self.joined(expr.left, expr.right)))
+                return np.asarray(COMPARISONS[expr.op](*self.joined(expr.left, expr.right)))
             case Logical():
                 combine = np.logical_and if expr.op == "and" else np.logical_or
                 return np.asarray(combine(self.value(expr.left), self.value(expr.right)))
@@ -334,7 +305,7 @@ class _Chunk:
             case Call(function="abs"):
                 return np.abs(self.value(expr.args[0]))
             case Call():
-                return np.asarray(_FUNCTIONS[expr.function](self.floating(expr.args[0])))
+                return np.asarray(FUNCTIONS[expr.function](self.floating(expr.args[0])))
             case Cast():
                 return self.cast(self.value(expr.value), expr.dtype)
 
