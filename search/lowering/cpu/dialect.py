@@ -86,6 +86,8 @@ def canonical(source: str, *, contraction: bool = True, shared: Collection[str] 
 
 
 def _uncontracted(text: str) -> str:
+    """The option is gcc's; clang heeds the standard pragma inside the function, which gcc passes over."""
+    text = text.replace("{\n", "{\n#pragma STDC FP_CONTRACT OFF\n", 1)
     return f'#pragma GCC push_options\n#pragma GCC optimize ("fp-contract=off")\n{text}#pragma GCC pop_options\n'
 
 

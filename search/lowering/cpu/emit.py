@@ -246,6 +246,8 @@ def _purpose(step: Step) -> str:
             return f"{names.checked(step.reducer)}: the row itself contributes once"
         case Collective():
             results = ", ".join(names.checked(name) for name in step.results)
+            if step.strict:
+                return f"{names.checked(step.reducer)}: its one chain is {results}"
             return f"{names.checked(step.reducer)}: partials and lanes combine into {results}"
         case RowStore():
             return f"one value per row of {names.checked(step.tensor)}"

@@ -76,4 +76,5 @@ def test_arguments_that_share_a_buffer_have_no_restrict() -> None:
 def test_a_kernel_without_contraction_is_wrapped_in_the_option() -> None:
     text = canonical(SAMPLE % "", contraction=False).c_text
     assert text.index("push_options") < text.index('optimize ("fp-contract=off")') < text.index("int32_t kernel(")
+    assert "d_rows) {\n#pragma STDC FP_CONTRACT OFF\n" in text
     assert text.endswith("}\n#pragma GCC pop_options\n")
