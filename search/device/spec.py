@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {"cpu": ("float32",)}
+DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {"cpu": ("float32", "float16", "bfloat16", "int32")}
 """Tensor dtypes that each target's lowering accepts today."""
 
 

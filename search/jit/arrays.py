@@ -5,12 +5,16 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from dataclasses import replace
 from typing import Any, Protocol
 
-from search.errors import Problem
+from search.errors import InvalidInput, Problem
 from search.jit.signature import Signature
 
 _BYTE = ctypes.c_char
+_NO_BFLOAT16 = "numpy has no bfloat16: use torch tensors, or arrays of ml_dtypes.bfloat16"
+_UNKNOWN = object()
+"""Stands for a dtype that nothing here can have."""
 _RULE = "a torch tensor or a numpy array in this machine's memory"
 
 
@@ -139,7 +143,8 @@ class NumpyAccess:
 
         self._numpy, self._signature = numpy, signature
         self._plain = (numpy.ndarray, numpy.memmap)
-        self._dtypes = tuple(numpy.dtype(spec.dtype) for spec in signature.tensors)
+        self._dtypes = tuple(_numpy_dtype(spec.dtype) for spec in signature.tensors)
+        self._buffers = tuple(spec.dtype != "bfloat16" for spec in signature.tensors)
         self._masks = tuple(spec.element_bytes - 1 for spec in signature.tensors)
         self._outputs = frozenset(signature.outputs)
 
@@ -150,8 +155,8 @@ class NumpyAccess:
         flags = tensor.flags
         if not flags.c_contiguous or (place in self._outputs and not flags.writeable):
             return None
-        # the buffer protocol takes a third of the time, and gives nothing that is read-only or empty
-        buffered = flags.writeable and tensor.size
+        # the buffer protocol takes a third of the time, and gives nothing that is read-only, empty or bfloat16
+        buffered = self._buffers[place] and flags.writeable and tensor.size
         address: int = ctypes.addressof(_BYTE.from_buffer(tensor)) if buffered else tensor.ctypes.data
         return None if address & self._masks[place] else address
 
@@ -164,7 +169,10 @@ class NumpyAccess:
             return [Problem(field=at, value=type(tensor).__qualname__, message=what, allowed="numpy.ndarray")]
         out = []
         if tensor.dtype != self._dtypes[place]:
-            out.append(_wrong_dtype(at, str(tensor.dtype), spec.dtype))
+            problem = _wrong_dtype(at, str(tensor.dtype), spec.dtype)
+            if spec.dtype == "bfloat16":
+                problem = replace(problem, message=f"{problem.message}; {_NO_BFLOAT16}")
+            out.append(problem)
         if tensor.shape != shape:
             out.append(_wrong_shape(at, tensor.shape, shape))
         elif not tensor.flags.c_contiguous:
@@ -178,10 +186,26 @@ class NumpyAccess:
 
     def empty(self, place: int, shape: tuple[int, ...]) -> Any:
         """See :class:`Access`."""
+        if self._dtypes[place] is _UNKNOWN:
+            name = self._signature.tensors[place].name
+            raise InvalidInput([Problem(field=f"/{name}/dtype", value=None, message=_NO_BFLOAT16, allowed="bfloat16")])
         return self._numpy.empty(shape, dtype=self._dtypes[place])
 
     def written(self, tensor: Any) -> None:
         """Nobody is to be told."""
+
+
+def _numpy_dtype(name: str) -> Any:
+    """Numpy's dtype of a tensor; of bfloat16, which it has not, that of ml_dtypes, ``_UNKNOWN`` without it."""
+    import numpy
+
+    if name != "bfloat16":
+        return numpy.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError:
+        return _UNKNOWN
+    return numpy.dtype(ml_dtypes.bfloat16)
 
 
 def is_torch(tensor: Any) -> bool:

@@ -1,6 +1,7 @@
 """Full comparison of outputs with the oracle: exact statistics, in blocks that stay in cache. Child side; numpy.
 
-Per element: |error| ≤ max(2 ulp, row bound), NaN exactly where the oracle has NaN, equal infinities. The largest
+Per element: |error| ≤ max(2 ulp, row bound) (of 16 bits the row bound and 1 ulp; of int32 the row bound, which is 0 for
+integer arithmetic), NaN exactly where the oracle has NaN, equal infinities. The largest
 absolute error is over all elements but those that are right by what plain float32 arithmetic gives out of its range, so
 it is at most the largest tolerance where no element fails; the relative and the ulp error are over those of them whose
 expected magnitude is at least the smallest normal number (below it flushing is allowed, and a relative figure says
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -22,8 +24,9 @@ from search.measuring.oracle import Expected
 ULP_TOLERANCE = 2.0
 TOLERANCE = (
     "|error| <= max(2 ulp of the oracle rounded to the output dtype, 8 x the row's largest error of plain float32 "
-    "two-pass evaluations (pairwise, left fold, left folds over shuffled columns), smallest normal number); NaN and "
-    "infinities exactly where the oracle has them"
+    "two-pass evaluations (pairwise, left fold, left folds over shuffled columns), smallest normal float32 number); "
+    "NaN and infinities exactly where the oracle has them. float16 and bfloat16: 1 ulp more than those errors; int32: "
+    "8 x that largest difference, 0 for integer arithmetic"
 )
 _BLOCK_ELEMENTS = 1 << 15
 Array = npt.NDArray[Any]
@@ -47,6 +50,9 @@ _FORMATS = {
     ),
     np.dtype(np.float16): _Format(
         unsigned=np.dtype(np.uint16), exponent_mask=0x7C00, epsilon=2.0**-10, tiny=2.0**-14, smallest_spacing=2.0**-24
+    ),
+    np.dtype(ml_dtypes.bfloat16): _Format(
+        unsigned=np.dtype(np.uint16), exponent_mask=0x7F80, epsilon=2.0**-7, tiny=2.0**-126, smallest_spacing=2.0**-133
     ),
 }  # fmt: skip
 
@@ -115,6 +121,9 @@ def compare_output(tensor: str, got: Array, expected: Expected, unwritten: Array
 def _compare_block(
     tensor: str, got: Array, expected: Expected, block: tuple[slice, slice], unwritten: Array, tally: Tally
 ) -> None:
+    if got.dtype.kind == "i":
+        _compare_integers(tensor, got, expected, block, unwritten, tally)
+        return
     layout = _FORMATS[got.dtype]
     want = np.asarray(expected.values[block])
     bound = expected.row_bound[block[0]][:, np.newaxis]
@@ -125,7 +134,9 @@ def _compare_block(
     powers = (want.view(layout.unsigned) & layout.unsigned.type(layout.exponent_mask)).view(want.dtype)
     with np.errstate(invalid="ignore"):
         spacing = np.maximum(powers.astype(np.float64) * layout.epsilon, layout.smallest_spacing)
-        tolerance = np.maximum(spacing * ULP_TOLERANCE, bound)
+        # The bound is about float32 arithmetic: of 16 bits, each side's own rounding comes on top.
+        rounding = spacing if layout.unsigned.itemsize == 2 else 0.0
+        tolerance = np.maximum(spacing * ULP_TOLERANCE, bound + rounding)
     if not math.isfinite(float(error.max())):
         finite = np.isfinite(error)
         _compare_specials(tensor, got, expected, block, finite, unwritten, tally)
@@ -152,6 +163,28 @@ def _compare_block(
     np.maximum(magnitude, layout.tiny, out=magnitude)
     tally.max_rel_error = max(tally.max_rel_error, float(np.divide(normal, magnitude, out=magnitude).max()))
     tally.max_ulp_error = max(tally.max_ulp_error, float(np.divide(normal, spacing, out=spacing).max()))
+
+
+def _compare_integers(
+    tensor: str, got: Array, expected: Expected, block: tuple[slice, slice], unwritten: Array, tally: Tally
+) -> None:
+    """A block of int32: there are no special values, and an ulp is 1."""
+    want = np.asarray(expected.values[block])
+    error = np.abs(np.subtract(got[block], want, dtype=np.float64))
+    tolerance = np.broadcast_to(expected.row_bound[block[0]][:, np.newaxis], error.shape)
+    tally.max_tolerance = max(tally.max_tolerance, float(tolerance.max()))
+    places = np.flatnonzero(error > tolerance)
+    places = places[~np.isin(_flat_indices(got, block, places, error.shape[1]), unwritten)]
+    if places.size:
+        first = _flat_index(got, block, int(places[0]), error.shape[1])
+        limit = float(tolerance.reshape(-1)[places[0]])
+        tally.fail(
+            "wrong_values", int(places.size), first, lambda: _describe(tensor, got, expected, first, tolerance=limit)
+        )
+    magnitude = np.maximum(np.abs(want.astype(np.float64)), 1.0)
+    tally.max_abs_error = max(tally.max_abs_error, float(error.max()))
+    tally.max_rel_error = max(tally.max_rel_error, float((error / magnitude).max()))
+    tally.max_ulp_error = max(tally.max_ulp_error, float(error.max()))
 
 
 def _compare_specials(

@@ -1,8 +1,9 @@
 """What each output should be and how far off it may be: computed once per case, kept on disk. Child side; numpy.
 
-expected   the float64 evaluation rounded to the output's dtype
-row bound  max(8 × the row's largest error of plain float32 evaluations, smallest normal number); elements where
-           either is not finite have no part in it
+expected   the float64 evaluation of the inputs (rounded to their dtypes) rounded to the output's dtype
+row bound  max(8 × the row's largest error of plain float32 evaluations before they are rounded to the output's dtype,
+           smallest normal float32 number); elements where either is not finite have no part in it. Of an int32 output
+           the largest difference alone
 range      elements where plain float32 arithmetic leaves its range although float64 does not (or NaN meets infinity):
            the definition accumulates in float32, so there the float32 outcome is as right as the oracle's
 """
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from search.measuring.inputs import NUMPY_DTYPES, InputPass, input_passes, input_sha256
 from search.measuring.yardstick import plain_evaluations
 from search.program.case import Case
+from search.program.dtypes import value_dtype
 from search.program.reference import evaluate
 
 FLOAT32_ERRORS = 8.0
@@ -89,23 +91,26 @@ def load_oracle(case: Case, work_dir: Path) -> list[OraclePass]:
 
 
 def _evaluate_pass(case: Case, given: InputPass) -> OraclePass:
-    def rounded(outputs: Mapping[str, Array]) -> dict[str, Array]:
+    def rounded(outputs: Mapping[str, Array], dtypes: Mapping[str, str]) -> dict[str, Array]:
         with np.errstate(over="ignore", invalid="ignore"):  # beyond float32 is infinity: that is the rounding
             return {
-                name: rows_first(case, name, array.astype(NUMPY_DTYPES[case.dtypes[name]]))
+                name: rows_first(case, name, array.astype(NUMPY_DTYPES[dtypes[name]]))
                 for name, array in outputs.items()
             }
 
     digest = input_sha256(given.inputs)
-    exact = rounded(evaluate(case, given.inputs, dtype=np.float64))
+    computed = {name: value_dtype(dtype) for name, dtype in case.dtypes.items()}
+    outputs = evaluate(case, given.inputs, dtype=np.float64)
+    exact, stored = rounded(outputs, computed), rounded(outputs, case.dtypes)
+    del outputs
     largest = {name: np.zeros(len(values)) for name, values in exact.items()}
     outside: dict[str, list[Array]] = {name: [] for name in exact}
     for evaluation in plain_evaluations(case, given.inputs, seed=int(digest[:16], 16)):
-        plain = rounded(evaluation)
+        plain, plain_stored = rounded(evaluation, computed), rounded(evaluation, case.dtypes)
         for name, values in exact.items():
             np.maximum(largest[name], _row_errors(values, plain[name]), out=largest[name])
-            outside[name].append(_outside(values, plain[name]))
-    expected = {name: _bound(values, outside[name], largest[name]) for name, values in exact.items()}
+            outside[name].append(_outside(stored[name], plain_stored[name]))
+    expected = {name: _bound(values, outside[name], largest[name]) for name, values in stored.items()}
     return OraclePass(given=given, input_sha256=digest, expected=expected)
 
 
@@ -126,10 +131,11 @@ def _bound(values: Array, outside: list[Array], largest: npt.NDArray[np.float64]
     zero, infinite = np.unique(both[everything == 0]), np.unique(both[np.isinf(everything)])
     mixed = np.intersect1d(zero, infinite)
     indices, found = np.concatenate([indices, mixed]), np.concatenate([found, np.full(mixed.size, np.nan)])
+    smallest = 0.0 if values.dtype.kind == "i" else float(np.finfo(np.float32).tiny)
     pairs = np.unique(np.stack([indices.astype(np.float64), found]), axis=1, equal_nan=True)
     return Expected(
         values=values,
-        row_bound=np.maximum(FLOAT32_ERRORS * largest, float(np.finfo(values.dtype).tiny)),
+        row_bound=np.maximum(FLOAT32_ERRORS * largest, smallest),
         range_indices=pairs[0].astype(np.int64),
         range_values=pairs[1].astype(values.dtype),
     )
@@ -153,13 +159,15 @@ def _digest(case: Case) -> str:
     digest = hashlib.sha256(json.dumps([case.document(), np.__version__], sort_keys=True).encode())
     here = Path(__file__).parent
     for source in sorted((here.parent / "program").rglob("*.py")) + [
-        here / name for name in ("inputs.py", "oracle.py", "yardstick.py")
+        here / name for name in ("inputs.py", "integers.py", "nudge.py", "oracle.py", "yardstick.py")
     ]:
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
 _FIELDS = ("values", "row_bound", "range_indices", "range_values")
+_OF_THE_TENSOR = ("input", "values", "range_values")
+"""Those whose dtype is the tensor's."""
 
 
 def _write(folder: Path, passes: Iterable[OraclePass]) -> None:
@@ -169,10 +177,10 @@ def _write(folder: Path, passes: Iterable[OraclePass]) -> None:
         listed = []
         for number, one in enumerate(passes):
             for name, array in one.given.inputs.items():
-                np.save(temporary / f"{number}.input.{name}.npy", array)
+                np.save(temporary / f"{number}.input.{name}.npy", _plain(array))
             for name, expected in one.expected.items():
                 for field in _FIELDS:
-                    np.save(temporary / f"{number}.{field}.{name}.npy", getattr(expected, field))
+                    np.save(temporary / f"{number}.{field}.{name}.npy", _plain(getattr(expected, field)))
             listed.append(
                 {
                     "name": one.given.name,
@@ -181,6 +189,13 @@ def _write(folder: Path, passes: Iterable[OraclePass]) -> None:
                     "input_sha256": one.input_sha256,
                     "inputs": list(one.given.inputs),
                     "outputs": list(one.expected),
+                    "dtypes": {
+                        name: array.dtype.name
+                        for name, array in (
+                            *one.given.inputs.items(),
+                            *((name, expected.values) for name, expected in one.expected.items()),
+                        )
+                    },
                 }
             )
         (temporary / "passes.json").write_text(json.dumps(listed))
@@ -189,6 +204,11 @@ def _write(folder: Path, passes: Iterable[OraclePass]) -> None:
             temporary.rename(folder)  # whole or not at all
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _plain(array: Array) -> Array:
+    """The array in a dtype that numpy's files know: they have no bfloat16."""
+    return array.view(np.uint16) if array.dtype == NUMPY_DTYPES["bfloat16"] else array
 
 
 def _read(folder: Path) -> list[OraclePass] | None:
@@ -205,7 +225,8 @@ def _read_pass(folder: Path, number: int, fields: Mapping[str, Any]) -> OraclePa
     def load(kind: str, name: str) -> Array:
         path = folder / f"{number}.{kind}.{name}.npy"
         array: Array = np.load(path, mmap_mode="r" if path.stat().st_size > 1 << 16 else None)
-        return array
+        bfloat16 = fields["dtypes"][name] == "bfloat16" and kind in _OF_THE_TENSOR
+        return array.view(NUMPY_DTYPES["bfloat16"]) if bfloat16 else array
 
     return OraclePass(
         given=InputPass(

@@ -138,7 +138,9 @@ class TorchChild:
 
     def _prepare(self, bench: Bench, name: str) -> Baseline:
         torch, case = self._torch, bench.case
-        tensors = {tensor: torch.from_numpy(buffer.array) for tensor, buffer in bench.buffers.items()}
+        tensors = {
+            tensor: _as_torch(torch, buffer.array, case.dtypes[tensor]) for tensor, buffer in bench.buffers.items()
+        }
         outputs = [tensor.name for tensor in case.program.tensors if tensor.role == "output"]
         calls = () if case.from_document else kernels()[case.kernel].baseline
         eager = name == "torch_eager"
@@ -192,8 +194,23 @@ def _arrays(bench: Bench, outputs: Mapping[str, Any]) -> dict[str, Any]:
     arrays = {}
     for name, tensor in outputs.items():
         buffer = bench.buffers[name]
-        arrays[name] = buffer.array if tensor.data_ptr() == buffer.address else tensor.contiguous().numpy()
+        arrays[name] = buffer.array if tensor.data_ptr() == buffer.address else _as_numpy(tensor, buffer.array.dtype)
     return arrays
+
+
+def _as_torch(torch: Any, array: Any, dtype: str) -> Any:
+    """The same memory as a torch tensor. The two libraries hand no bfloat16 to each other: it goes as its bits."""
+    return (
+        torch.from_numpy(array.view("int16")).view(torch.bfloat16) if dtype == "bfloat16" else torch.from_numpy(array)
+    )
+
+
+def _as_numpy(tensor: Any, dtype: Any) -> Any:
+    """A result as a numpy array, of ``dtype`` where the result has it."""
+    import torch
+
+    dense = tensor.contiguous()
+    return dense.view(torch.int16).numpy().view(dtype) if dense.dtype == torch.bfloat16 else dense.numpy()
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
 """A program evaluated with torch operations: the baseline of a program that names no torch call. Torch child only.
 
 Every statement becomes one or a few vectorised torch calls over all rows, as somebody would write it in eager mode. A
-value has one dimension for the rows and one per column axis, of extent 1 where it does not vary.
+value has one dimension for the rows and one per column axis, of extent 1 where it does not vary. Elements of 16 bits
+are widened when they are read, as the program's meaning has it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch
 from search.program.arrays import array_axes
 from search.program.case import Case
 from search.program.desugar import desugar
+from search.program.dtypes import expression_dtype, program_dtypes
 from search.program.ir import (
     Affine,
     Binary,
@@ -35,6 +37,7 @@ from search.program.ir import (
     Select,
     StageBoundary,
     Store,
+    Tensor,
     Tile,
     Unary,
     Update,
@@ -75,13 +78,25 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "min": torch.minimum,
     "max": torch.maximum,
 }
-_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
-_IDENTITIES: dict[ReduceOp, float] = {"sum": 0.0, "product": 1.0, "max": -math.inf, "min": math.inf}
+_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int32": torch.int32,
+    "bool": torch.bool,
+}
+_IDENTITIES: dict[str, dict[ReduceOp, float]] = {
+    "float32": {"sum": 0.0, "product": 1.0, "max": -math.inf, "min": math.inf},
+    "int32": {"sum": 0, "product": 1, "max": -(2**31), "min": 2**31 - 1, "and": -1, "or": 0, "xor": 0},
+}
 _COMBINE: dict[ReduceOp, Callable[[Value, Value], Value]] = {
     "sum": torch.add,
     "product": torch.mul,
     "max": torch.maximum,
     "min": torch.minimum,
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
 }
 
 
@@ -97,9 +112,11 @@ class TorchProgram:
         columns = [axis.name for axis in case.program.axes if axis.kind == "column"]
         self._position = {self._row: 0, **{axis: place for place, axis in enumerate(columns, start=1)}}
         self._numbers: Names = {**case.params, **case.dims}
-        self._ops: dict[str, ReduceOp] = {}
+        self._ops: dict[str, tuple[ReduceOp, str]] = {}
         self._arrays: dict[str, tuple[str, ...]] = {}
-        self._steps = [self._step(statement) for statement in desugar(case.program).body]
+        program = desugar(case.program)
+        self._types = program_dtypes(program, case.dtypes)
+        self._steps = [self._step(statement) for statement in program.body]
 
     def __call__(self, **inputs: Any) -> dict[str, Any]:
         """Evaluate once; NotExpressible is raised by the constructor, never here."""
@@ -112,7 +129,7 @@ class TorchProgram:
 
     def _step(self, statement: object) -> Callable[[Names], None]:
         match statement:
-            case Reducer() if statement.op in _COMBINE and statement.dtype == "float32":
+            case Reducer() if statement.op in _IDENTITIES[statement.dtype]:
                 # A strict fold is summed as torch sums: within the tolerance, as any order is, and not to the bit.
                 return self._open(statement)
             case Update():
@@ -150,26 +167,27 @@ class TorchProgram:
 
     def _finalize(self, finalize: Finalize) -> Callable[[Names], None]:
         slot, shape = f"reducer {finalize.reducer}", self._shape(self._arrays[finalize.reducer])
-        nothing = _IDENTITIES[self._ops[finalize.reducer]]
+        op, dtype = self._ops[finalize.reducer]
 
         def step(names: Names) -> None:
             held = names[slot]
-            names[finalize.into] = torch.full(shape, nothing) if held is None else held
+            nothing = torch.full(shape, _IDENTITIES[dtype][op], dtype=_DTYPES[dtype])
+            names[finalize.into] = nothing if held is None else held
 
         return step
 
     def _open(self, reducer: Reducer) -> Callable[[Names], None]:
-        self._ops[reducer.name] = reducer.op
+        self._ops[reducer.name] = reducer.op, reducer.dtype
         self._arrays[reducer.name] = array_axes(self._case.program, reducer)
         seed = self._compile(reducer.seed) if reducer.seed is not None else None
 
         def step(names: Names) -> None:
-            names[f"reducer {reducer.name}"] = _tensor(seed(names)) if seed else None
+            names[f"reducer {reducer.name}"] = _tensor(seed(names), reducer.dtype) if seed else None
 
         return step
 
     def _update(self, update: Update) -> Callable[[Names], None]:
-        op, slot = self._ops[update.reducer], f"reducer {update.reducer}"
+        (op, dtype), slot = self._ops[update.reducer], f"reducer {update.reducer}"
         value = self._compile(update.value)
         where = self._compile(update.where) if update.where is not None else None
         shape, kept = self._shape(update.over), self._arrays[update.reducer]
@@ -178,9 +196,9 @@ class TorchProgram:
         scatter = None if own else self._scatter(update, kept)
 
         def step(names: Names) -> None:
-            contribution = _tensor(value(names))
+            contribution = _tensor(value(names), dtype)
             if where is not None:
-                contribution = torch.where(_condition(where(names)), contribution, _IDENTITIES[op])
+                contribution = torch.where(_condition(where(names)), contribution, _IDENTITIES[dtype][op])
             contribution = contribution.expand(shape)
             total = _reduce(op, contribution, places) if scatter is None else scatter(names, contribution)
             held = names[slot]
@@ -190,7 +208,10 @@ class TorchProgram:
 
     def _scatter(self, update: Update, axes: tuple[str, ...]) -> Callable[[Names, Value], Value]:
         """Contributions to the elements of an array that indices name; what is not enabled comes as the identity."""
-        op, nothing = _SCATTER[self._ops[update.reducer]], _IDENTITIES[self._ops[update.reducer]]
+        op, dtype = self._ops[update.reducer]
+        if op not in _SCATTER:
+            raise NotExpressible(f"no torch operation scatters with {op!r}")
+        nothing = _IDENTITIES[dtype][op]
         indices = [self._compile(index) for index in update.index]
         extents = [self._case.extent(axis) for axis in axes]
         over, whole = self._shape(update.over), self._shape(axes)
@@ -200,9 +221,10 @@ class TorchProgram:
             place = rows
             for index, extent in zip(indices, extents, strict=True):
                 place = place * extent + torch.as_tensor(index(names)).clamp(0, extent - 1).long()
-            total = torch.full((math.prod(whole),), nothing)
+            total = torch.full((math.prod(whole),), nothing, dtype=_DTYPES[dtype])
             flat = place.expand(over).reshape(-1)
-            ordered = total.scatter_reduce(0, flat, contribution.reshape(-1), reduce=op).view(self._case.rows, *extents)
+            added = total.scatter_reduce(0, flat, contribution.reshape(-1), reduce=_SCATTER[op])
+            ordered = added.view(self._case.rows, *extents)
             # the shape's order of axes, then that of the program's columns
             by_column = sorted(range(len(axes)), key=lambda place: self._position[axes[place]])
             return ordered.permute(0, *(place + 1 for place in by_column)).reshape(whole)
@@ -218,7 +240,7 @@ class TorchProgram:
         order = [ordered.index(axis) for axis in tensor.axes]
 
         def step(names: Names) -> None:
-            whole = _tensor(value(names)).expand(shape).squeeze(elsewhere).permute(order)
+            whole = _tensor(value(names), "float32").expand(shape).squeeze(elsewhere).permute(order)
             names[f"tensor {tensor.name}"] = whole.to(dtype).contiguous()
 
         return step
@@ -254,18 +276,29 @@ class TorchProgram:
             case Select():
                 condition = self._compile(expr.condition)
                 then, otherwise = self._compile(expr.then), self._compile(expr.otherwise)
+                held = expression_dtype(expr, self._types)
                 return lambda names: torch.where(
-                    _condition(condition(names)), _tensor(then(names)), _tensor(otherwise(names))
+                    _condition(condition(names)), _tensor(then(names), held), _tensor(otherwise(names), held)
                 )
             case Call():
                 function, args = _FUNCTIONS[expr.function], [self._compile(arg) for arg in expr.args]
-                return lambda names: function(*(_tensor(arg(names)) for arg in args))
+                held = expression_dtype(expr, self._types)
+                return lambda names: function(*(_tensor(arg(names), held) for arg in args))
             case Cast():
                 dtype, value = _DTYPES[expr.dtype], self._compile(expr.value)
+                narrow = expr.dtype in ("float16", "bfloat16")
+                if narrow:
+                    return lambda names: torch.as_tensor(value(names)).to(dtype).float()
                 return lambda names: torch.as_tensor(value(names)).to(dtype)
 
     def _load(self, load: Load) -> Evaluate:
         tensor, slot = self._case.program.tensor(load.tensor), f"tensor {load.tensor}"
+        if self._case.dtypes[tensor.name] in ("float16", "bfloat16"):
+            read = self._read(load, tensor, slot)
+            return lambda names: read(names).float()
+        return self._read(load, tensor, slot)
+
+    def _read(self, load: Load, tensor: Tensor, slot: str) -> Evaluate:
         if load.index == tuple(natural(axis) for axis in tensor.axes):
             ordered = sorted(tensor.axes, key=lambda axis: self._position[axis])
             order = [tensor.axes.index(axis) for axis in ordered]
@@ -308,8 +341,9 @@ class TorchProgram:
         return tuple(self._case.extent(axis) if axis in axes or axis == self._row else 1 for axis in self._position)
 
 
-def _tensor(value: Value) -> Value:
-    return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=torch.float32)
+def _tensor(value: Value, dtype: str) -> Value:
+    """The value as a tensor; a number in the dtype that stands around it."""
+    return value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=_DTYPES[dtype])
 
 
 def _condition(value: Value) -> Value:
@@ -319,9 +353,23 @@ def _condition(value: Value) -> Value:
 def _reduce(op: ReduceOp, value: Value, places: tuple[int, ...]) -> Value:
     if not places:
         return value
-    if op == "product":
-        for place in places:
-            value = torch.prod(value, place, keepdim=True)
-        return value
-    reductions: Mapping[ReduceOp, Callable[..., Value]] = {"sum": torch.sum, "max": torch.amax, "min": torch.amin}
-    return reductions[op](value, places, keepdim=True)
+    if op == "sum":
+        return torch.sum(value, places, keepdim=True, dtype=value.dtype)
+    if op in ("max", "min"):
+        return (torch.amax if op == "max" else torch.amin)(value, places, keepdim=True)
+    for place in places:
+        value = (
+            torch.prod(value, place, keepdim=True, dtype=value.dtype)
+            if op == "product"
+            else _halved(op, value.movedim(place, -1)).movedim(-1, place)
+        )
+    return value
+
+
+def _halved(op: ReduceOp, value: Value) -> Value:
+    """A bitwise reduction of the last dimension, which torch has no call for: halves are combined until one is left."""
+    while (extent := value.shape[-1]) > 1:
+        half = extent // 2
+        combined = _COMBINE[op](value[..., :half], value[..., half : 2 * half])
+        value = torch.cat([combined, value[..., 2 * half :]], dim=-1) if extent % 2 else combined
+    return value

@@ -18,12 +18,13 @@ from search.program.algorithms import WRITTEN, AlgorithmWord, algorithms, rewrit
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.dtypes import INT, program_dtypes
-from search.program.ir import DType, Tile
+from search.program.ir import DTYPE_BYTES, DType, Tile
 from search.program.walk import statements
 from search.space.candidate import Candidate, CpuMapping, CudaMapping
 from search.space.uses import cacheable_inputs, statement_uses, storable_inputs
 
 STREAMED_ELEMENT_BYTES = 4
+"""What a packet's lanes count as in the rule for every program; which stores stream goes by their own elements."""
 STREAM_BYTES = 64
 """A streaming store writes whole 64-byte lines, so what it covers must fill them."""
 MAX_BLOCK_THREADS = 1024
@@ -52,7 +53,7 @@ class ScheduleBuilder:
         self._groupings = {inlined: group_statements(self._program, uses) for inlined, uses in self._uses.items()}
         self._storable = {inlined: storable_inputs(case, uses) for inlined, uses in self._uses.items()}
         self._cacheable = cacheable_inputs(case, self._uses[False])
-        self._outlines: dict[tuple[tuple[str, ...], str, str, bool], Outline | Rejected] = {}
+        self._outlines: dict[tuple[tuple[str, ...], str, str, frozenset[int]], Outline | Rejected] = {}
         self._variants: dict[AlgorithmWord, ScheduleBuilder] = {}
         """Builders of the program rewritten to other algorithms."""
 
@@ -116,7 +117,9 @@ class ScheduleBuilder:
             return Rejected(stage="constraints", reason="fusion_needs_cache", detail=detail)
         return cached
 
-    def _outline(self, cached: tuple[str, ...], fusion: str, materialize: str, streaming: bool) -> Outline | Rejected:
+    def _outline(
+        self, cached: tuple[str, ...], fusion: str, materialize: str, streaming: frozenset[int]
+    ) -> Outline | Rejected:
         recompute = materialize == "recompute"
         uses, grouping = self._uses[recompute], self._groupings[recompute]
         fused: dict[str, Admitted] = {}
@@ -170,15 +173,16 @@ def _mapping_rejection(candidate: Candidate) -> Rejected | None:
     return None
 
 
-def _streams(candidate: Candidate) -> bool:
-    """True when the lanes of one row write whole lines in one pass, so that ``nontemporal`` can have its way.
+def _streams(candidate: Candidate) -> frozenset[int]:
+    """Sizes (bytes) of the elements of which one row's lanes write whole lines in one pass: what can be streamed.
 
     Rows do not lie side by side, so with L < W a pass may be too short for a line; its stores are then ordinary ones.
     """
     mapping = candidate.mapping
     if not isinstance(mapping, CpuMapping) or not mapping.nontemporal:
-        return False
-    return mapping.local_lanes * candidate.vector * STREAMED_ELEMENT_BYTES % STREAM_BYTES == 0
+        return frozenset()
+    scalars = mapping.local_lanes * candidate.vector
+    return frozenset(size for size in set(DTYPE_BYTES.values()) if scalars * size % STREAM_BYTES == 0)
 
 
 def _spread(made: Outline, case: Case, candidate: Candidate) -> Schedule:

@@ -21,4 +21,5 @@ class Choices:
     """Tiles with storage: every private one, whether or not a later loop reads it, and those staged in an output."""
     staged: Mapping[str, str]
     """Stored tile to the output that holds it."""
-    streaming: bool
+    streaming: frozenset[int]
+    """Sizes (bytes) of the elements whose stores may stream."""

@@ -25,7 +25,8 @@ from search.planning.schedule import (
 from search.program.case import Case
 from search.program.ir import DTYPE_BYTES
 
-STORED_BYTES = {**DTYPE_BYTES, "bool": 1}
+STORED_BYTES = {**DTYPE_BYTES, "bool": 4}
+"""Conditions are kept as int32."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -240,7 +240,8 @@ class _Outliner:
                 self._tile(tile, loop, names)
             case Store() as store:
                 value = lifted(store.value, names)
-                streaming = self._choices.streaming and streamable(self._case, store)
+                wide_enough = self._case.element_bytes(store.tensor) in self._choices.streaming
+                streaming = wide_enough and streamable(self._case, store)
                 loop.ops.append(GlobalStore(tensor=store.tensor, value=value, streaming=streaming))
             case other:
                 raise TypeError(f"{type(other).__name__} cannot be planned by this version")

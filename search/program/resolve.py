@@ -10,13 +10,13 @@ from search.program.case import Case
 from search.program.declarations import param_problem
 from search.program.digest import program_digest
 from search.program.document import parse_program
-from search.program.dtypes import tensor_dtypes
+from search.program.dtypes import tensor_dtypes, value_dtype
 from search.program.ir import Program
 from search.program.library import kernels
 from search.program.limits import ADMITTED_LIMITS, DEFAULT_LIMITS, Limits
 from search.program.report import Report, child, shown_text
 from search.program.size import check_size
-from search.program.support import SUPPORTED_DTYPES, unsupported
+from search.program.support import SUPPORTED_DTYPES, interchangeable, unsupported
 from search.program.verify import verify, verify_case
 
 CASE_KEYS = ("kernel", "program", "params", "dims", "dtypes")
@@ -144,11 +144,16 @@ def _dims(value: Any, program: Program, limits: Limits, report: Report) -> dict[
 def _dtypes(value: Any, program: Program, report: Report) -> dict[str, str]:
     given = _given(value, "/dtypes", tuple(tensor.name for tensor in program.tensors), "tensor", report)
     chosen: dict[str, str] = {}
+    declared = tensor_dtypes(program, {})
     for name, dtype in given.items():
-        if dtype in SUPPORTED_DTYPES:
+        allowed = interchangeable(declared[name])
+        if dtype in allowed:
             chosen[name] = dtype
+        elif dtype in SUPPORTED_DTYPES:
+            message = f"{name} is computed with as {value_dtype(declared[name])}, which {dtype} is not once it is read"
+            report.add(child("/dtypes", name), dtype, message, list(allowed))
         else:
-            report.add(child("/dtypes", name), dtype, "unsupported dtype", list(SUPPORTED_DTYPES))
+            report.add(child("/dtypes", name), dtype, "unsupported dtype", list(allowed))
     resolved = tensor_dtypes(program, chosen)
     for tensor in program.tensors:
         if tensor.like is not None and resolved[tensor.name] != resolved[tensor.like]:

@@ -36,8 +36,8 @@ class Knob:
     """The value to which it collapses for a program where it cannot matter."""
     in_mapping: bool = False
     """True for the knobs that a candidate keeps inside ``mapping``."""
-    wide_defaults: Mapping[TargetKind, tuple[Value, ...]] | None = None
-    """Default list where the case's elements are 16 bits wide, if it differs."""
+    narrow_defaults: Mapping[TargetKind, tuple[Value, ...]] | None = None
+    """Default list where some of the case's elements are 16 bits wide, if it differs."""
 
     def allowed(self, value: Any) -> bool:
         """True for a value of the domain; a bool is no number and 8.0 is not 8."""
@@ -45,8 +45,8 @@ class Knob:
 
     def default(self, target: TargetKind, case: Case) -> tuple[Value, ...]:
         """The list that a missing knob takes."""
-        if self.wide_defaults is not None and target in self.wide_defaults and _has_16_bit_input(case):
-            return self.wide_defaults[target]
+        if self.narrow_defaults is not None and target in self.narrow_defaults and _has_16_bits(case):
+            return self.narrow_defaults[target]
         return self.defaults[target]
 
     def document(self, target: TargetKind) -> dict[str, Any]:
@@ -94,6 +94,8 @@ KNOBS: tuple[Knob, ...] = (
         meaning="where tiles live: private storage, an output's storage, or nowhere (recomputed at each use)",
         domain=("private", "output", "recompute"),
         defaults={"cpu": ("private", "output"), "cuda": ("private", "recompute")},
+        # A tile is float32, so an output of 16 bits holds none.
+        narrow_defaults={"cpu": ("private", "output", "recompute")},
         inert="private",
     ),
     Knob(
@@ -101,7 +103,7 @@ KNOBS: tuple[Knob, ...] = (
         meaning="contiguous scalars per lane access",
         domain=(1, 2, 4, 8, 16),
         defaults={"cpu": (1,), "cuda": (1, 4)},
-        wide_defaults={"cuda": (1, 8)},
+        narrow_defaults={"cuda": (1, 8)},
         inert=1,
     ),
     Knob(
@@ -180,5 +182,5 @@ def default_lists(target: TargetKind) -> dict[str, list[Value]]:
     return {knob.name: list(knob.defaults[target]) for knob in target_knobs(target)}
 
 
-def _has_16_bit_input(case: Case) -> bool:
-    return any(tensor.role == "input" and case.element_bytes(tensor.name) == 2 for tensor in case.program.tensors)
+def _has_16_bits(case: Case) -> bool:
+    return any(case.element_bytes(tensor.name) == 2 for tensor in case.program.tensors)

@@ -155,14 +155,13 @@ def wide_axes(case: Case, axes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def streamable(case: Case, store: Store) -> bool:
-    """True for a distributed store to a float32 output whose row lies in memory in the order of the traversal.
+    """True for a distributed store to an output whose row lies in memory in the order of the traversal.
 
     Only such a store can bypass the cache with whole lines (``nontemporal``).
     """
     tensor = case.program.tensor(store.tensor)
     return (
         bool(store.over)
-        and case.dtypes[store.tensor] == "float32"
         and tensor.axes[:1] == (case.program.row_axis.name,)
         and wide_axes(case, tensor.axes[1:]) == wide_axes(case, store.over)
     )

@@ -7,7 +7,9 @@ import math
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -26,6 +28,16 @@ UNARY: dict[str, tuple[Callable[[float], float], float]] = {
     "absolute": (abs, 0.0),
 }
 BINARY = ("maximum", "minimum")
+NARROW: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+CONVERSIONS = (
+    "void widen_{0}(const uint16_t *x, float *y, int n) {{ for (int i = 0; i < n; ++i) y[i] = tuner_from_{0}(x[i]); }}",
+    "void narrow_{0}(const float *x, uint16_t *y, int n) {{ for (int i = 0; i < n; ++i) y[i] = tuner_to_{0}(x[i]); }}",
+    "void round_{0}(const float *x, float *y, int n) {{ for (int i = 0; i < n; ++i) y[i] = tuner_round_{0}(x[i]); }}",
+)
+BLOCKS = (
+    "void widen_block(const uint16_t *x, float *y, int n) { tuner_load_float16(y, x, n); }",
+    "void narrow_block(const float *x, uint16_t *y, int n) { tuner_store_float16(y, x, n); }",
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +51,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         f"{{ for (int i = 0; i < n; ++i) y[i] = tuner_{name}(x[i], z[i]); }}"
         for name in BINARY
     ]
+    loops += [text.format(dtype) for dtype in NARROW for text in CONVERSIONS] + [*BLOCKS]
+    loops.append(
+        "int stream_u16(uint16_t *d, const uint16_t *s, int n) "
+        "{ tuner_stream_u16(d, s, n); tuner_stream_fence(); return 0; }"
+    )
     loops.append(
         "int stream(float *d, const float *s, int n) { tuner_stream(d, s, n); tuner_stream_fence(); return 0; }"
     )
@@ -166,3 +183,54 @@ def test_streamed_packets_arrive_at_any_alignment(library: ctypes.CDLL, offset: 
     np.testing.assert_array_equal(target, source)
     assert (whole[: aligned + offset] == -1).all()
     assert (whole[aligned + offset + 64 :] == -1).all()
+
+
+def convert(library: ctypes.CDLL, name: str, values: np.ndarray, dtype: Any) -> np.ndarray:
+    out = np.full(values.size, 0x7777, dtype=np.uint16).astype(dtype)
+    getattr(library, name)(ctypes.c_void_p(values.ctypes.data), ctypes.c_void_p(out.ctypes.data), values.size)
+    return out
+
+
+def same_bits(got: np.ndarray, want: np.ndarray, unsigned: Any) -> bool:
+    """Equal bit for bit, NaNs by being NaNs."""
+    nan = np.isnan(want)
+    return bool((np.isnan(got) == nan).all() and (got.view(unsigned)[~nan] == want.view(unsigned)[~nan]).all())
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*((name, name) for name in NARROW), ("block", "float16")])
+def test_every_16_bit_pattern_is_widened_exactly(library: ctypes.CDLL, name: str, dtype: str) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    with np.errstate(invalid="ignore"):  # signalling NaNs are among them
+        want = bits.view(NARROW[dtype]).astype(np.float32)
+    assert same_bits(convert(library, f"widen_{name}", bits, np.float32), want, np.uint32)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*((name, name) for name in NARROW), ("block", "float16")])
+def test_narrowing_rounds_to_nearest_even(library: ctypes.CDLL, name: str, dtype: str) -> None:
+    """Every value of the dtype, every tie between two of them and its neighbours, what overflows, and any float32."""
+    with np.errstate(all="ignore"):
+        held = np.arange(1 << 16, dtype=np.uint16).view(NARROW[dtype]).astype(np.float32)
+        finite = np.sort(held[np.isfinite(held)])
+        ties = finite[1:] / 2 + finite[:-1] / 2
+        largest = finite[-1] + (finite[-1] - finite[-2]) / 2
+        random = np.random.default_rng(3).integers(0, 1 << 32, 300_000, dtype=np.uint64).astype(np.uint32)
+        near = [np.nextafter(ties, np.float32(sign * np.inf)) for sign in (1, -1)]
+        beyond = np.array([largest, -largest, np.nextafter(largest, np.float32(0)), np.inf, -np.inf], np.float32)
+        x = np.concatenate([held, ties, *near, beyond, random.view(np.float32)]).astype(np.float32)
+        want = x.astype(NARROW[dtype])
+    got = convert(library, f"narrow_{name}", x, np.uint16).view(NARROW[dtype])
+    assert same_bits(got, want, np.uint16)
+    if name != "block":
+        with np.errstate(invalid="ignore"):
+            assert same_bits(convert(library, f"round_{name}", x, np.float32), want.astype(np.float32), np.uint32)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 16])
+def test_two_byte_packets_stream_whole_lines_or_not_at_all(library: ctypes.CDLL, shift: int) -> None:
+    source = np.arange(96, dtype=np.uint16)
+    space = np.zeros(256, dtype=np.uint16)
+    start = -(space.ctypes.data // 2) % 32 + shift
+    library.stream_u16(ctypes.c_void_p(space[start:].ctypes.data), ctypes.c_void_p(source.ctypes.data), 96)
+    assert (space[start : start + 96] == source).all()
+    assert not space[:start].any()
+    assert not space[start + 96 :].any()

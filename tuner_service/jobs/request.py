@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,7 +76,9 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
         report.add(child("", str(key)), body[key], "unknown key", list(KEYS))
     device = _device(body.get("device", DEFAULT_DEVICE), devices, report)
     cases = _cases(body.get("cases"), limits, device, report)
-    resolved = _spaces(body.get("space", {}), cases, device.target if device else "cpu", limits, report)
+    target = device.target if device else "cpu"
+    lists = _lists(body.get("space", {}), tuple(cases.values()), target)
+    resolved = _spaces(lists, cases, target, limits, report)
     budget = _budget(body, report)
     protocol = body.get("protocol", SEARCH_PROTOCOLS[0])
     if protocol not in SEARCH_PROTOCOLS:
@@ -90,7 +92,7 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
     document = {
         "cases": [item.case.document() for item in resolved],
         "device": body.get("device", DEFAULT_DEVICE),
-        "space": _lists(body.get("space", {}), resolved[0].case, device.target),
+        "space": lists,
         "private_budget_scalars": budget,
         "protocol": protocol,
         "baselines": list(baselines),
@@ -212,9 +214,19 @@ def _without_cases(given: Any, target: TargetKind) -> dict[tuple[str, str], Prob
     return {}
 
 
-def _lists(given: Mapping[str, Any], case: Case, target: TargetKind) -> dict[str, Any]:
-    """Every knob's list: the caller's, or the device's default one."""
-    return {knob.name: list(given.get(knob.name, knob.default(target, case))) for knob in target_knobs(target)}
+def _lists(given: Any, cases: Sequence[Case], target: TargetKind) -> Any:
+    """Every knob's list: the caller's, or what the device's default ones for these cases hold together.
+
+    What is no object stays as it is, to be refused; so does what stands beside no legal case.
+    """
+    if not isinstance(given, Mapping) or not cases:
+        return given
+    lists = dict(given)
+    for knob in target_knobs(target):
+        if knob.name not in given:
+            wanted = {value for case in cases for value in knob.default(target, case)}
+            lists[knob.name] = [value for value in knob.domain if value in wanted]
+    return lists
 
 
 def _widths(cases: list[ResolvedCase], device: DeviceSpec, report: Report) -> None:

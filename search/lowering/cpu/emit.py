@@ -9,6 +9,7 @@ from search.lowering.contract import Emitted
 from search.lowering.cpu import names
 from search.lowering.cpu.expressions import IDENTITIES, Scope, UnsupportedError, Value
 from search.lowering.cpu.geometry import Geometry, geometry_of
+from search.lowering.cpu.narrow import Narrow
 from search.lowering.cpu.preamble import helper_source
 from search.lowering.cpu.rows import RowSteps
 from search.lowering.cpu.states import partial_arrays
@@ -45,6 +46,8 @@ import tilelang.cpu.language as T
 F32 = "float32"
 I32 = "int32"
 """
+_BITS = 'U16 = "uint16"\n'
+"""How elements of 16 bits are stored: TileLang's C text has no bfloat16."""
 
 _NO_CONTRACTION = """
 CONTRACTION = False  # a strict fold rounds every operation, so the C compiler may not make fma of them
@@ -85,9 +88,8 @@ class _Module:
         self.rows = names.dim(case.program.row_axis.dim)
         self.layouts: dict[str, Layout] = {t.name: layout_of(case, t) for t in case.program.tensors}
         self.used: set[str] = set()
-        for tensor, layout in self.layouts.items():
-            if layout.dtype != "float32":
-                raise UnsupportedError(f"tensor {tensor} of dtype {layout.dtype}")
+        self.blocks: set[str] = set()
+        """Runs of float16 that wait as float32: of a value that was read, or of a tensor to be written."""
 
     def source(self) -> str:
         """The whole module."""
@@ -103,7 +105,7 @@ class _Module:
         head.line('"""')
         head.line("")
         helpers = "".join(f"\n\n{helper_source(name)}\n" for name in sorted(self.used))
-        parts = [head.source(), _IMPORTS]
+        parts = [head.source(), _IMPORTS, _BITS if "U16" in helpers + body else ""]
         if any(state.strict for state in self.schedule.reducers):
             parts.append(_NO_CONTRACTION)
         shared = [name for t in self.case.program.tensors if t.aliases for name in (t.aliases, t.name)]
@@ -120,13 +122,18 @@ class _Module:
         text.line("")
         text.line("@T.prim_func")
         arguments = (
-            f"{names.tensor(n)}: T.Tensor({layout.shape(self.rows)}, F32)" for n, layout in self.layouts.items()
+            f"{names.tensor(n)}: T.Tensor({layout.shape(self.rows)}, {_constant(layout.dtype)})"
+            for n, layout in self.layouts.items()
         )
         with text.block(f"def {SYMBOL}({', '.join(arguments)}):"):
             grid = f"T.ceildiv({self.rows}, {self.geometry.slots})" if self.geometry.slots > 1 else self.rows
             with text.block(f"with T.Kernel({grid}) as bx:"):
-                self._storage(text)
+                at = len(text.lines)
                 self._steps(text)
+                steps = text.lines[at:]
+                del text.lines[at:]
+                self._storage(text)
+                text.lines += steps
         return text.source()
 
     def _storage(self, text: Text) -> None:
@@ -148,7 +155,10 @@ class _Module:
             shape = f"({geometry.row_block}, {passes * geometry.width * geometry.vector})"
             text.line(f"{names.tile(tile.name)} = T.alloc_local({shape}, {_constant(tile.dtype)})")
         for tensor in self._streamed():
-            text.line(f"{names.stream(tensor)} = T.alloc_local(({geometry.chunk},), F32)")
+            stored = _constant(self.layouts[tensor].dtype)
+            text.line(f"{names.stream(tensor)} = T.alloc_local(({geometry.chunk},), {stored})")
+        for name in sorted(self.blocks):
+            text.line(f"{names.block(name)} = T.alloc_local(({geometry.chunk},), F32)")
         if geometry.slots > 1:
             text.line(f"row = T.alloc_local(({geometry.slots},), I32)")
             with text.block(f"for g in T.serial({geometry.slots}):"):
@@ -183,6 +193,7 @@ class _Module:
             rows=self.rows,
         )
         extents = {axis.name: self.case.extent(axis.name) for axis in self.case.program.axes}
+        tile_dtypes = {tile.name: tile.dtype for tile in self.schedule.private_tiles}
 
         def write(step: Step, depth: int) -> None:
             text.line(f"# {_purpose(step)}")
@@ -207,6 +218,7 @@ class _Module:
                         reducers=reducers,
                         arrays=arrays,
                         rows=self.rows,
+                        narrow=Narrow(step, self.geometry, self.layouts, tile_dtypes, self.blocks),
                     ).write()
                 case _:
                     steps.write(step)
@@ -257,4 +269,4 @@ def _purpose(step: Step) -> str:
 
 def _constant(dtype: str) -> str:
     """The text's constant for a storage dtype (conditions are held as int32)."""
-    return {"float32": "F32", "int32": "I32", "bool": "I32"}[dtype]
+    return {"float32": "F32", "int32": "I32", "bool": "I32", "float16": "U16", "bfloat16": "U16"}[dtype]

@@ -2,8 +2,9 @@
 
 TileLang's simplifier is not IEEE for float32 (it turns ``(x + C) - C`` into ``x``, ``x - x`` and ``x * 0`` into 0,
 ``not x < y`` into ``y <= x``), its min and max drop NaN, and it prints constants with seven digits. So ``+ * /`` of
-values stay operators, which were seen to survive; everything else is a call of a function of ``tuner.h``, which the
-simplifier cannot see into, and a constant is the bits of its nearest float32.
+float32 values stay operators, which were seen to survive; everything else is a call of a function of ``tuner.h``, which
+the simplifier cannot see into, and a constant is the bits of its nearest float32. int32 wraps, and neither C nor the
+simplifier lets an operator do that.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from search.program.ir import (
 )
 
 FLOAT, INT, BOOL = "float32", "int32", "bool"
+NARROW = ("float16", "bfloat16")
+"""Dtypes that are stored as 16 bits and computed in float32."""
+_WRAPPING = {"+": "add_i32", "-": "sub_i32", "*": "mul_i32"}
 _COMPARE = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _FLOAT_FUNCTIONS = {
     "exp": "exp",
@@ -115,6 +119,18 @@ class Scope:
             return value
         raise UnsupportedError(f"{value.dtype} stored as {dtype}")
 
+    def widened(self, stored: str, dtype: str) -> Value:
+        """The value of an element whose storage reads ``stored``."""
+        if dtype in NARROW:
+            return self.call(f"from_{dtype}", FLOAT, Value(text=stored, dtype=dtype))
+        return Value(text=stored, dtype=dtype)
+
+    def narrowed(self, expr: Expr, dtype: str) -> Value:
+        """The text of an expression as an element of that dtype is stored."""
+        if dtype in NARROW:
+            return self.call(f"to_{dtype}", dtype, self.render_float(expr))
+        return self.render_as(expr, dtype)
+
     def bound(self, value: Value) -> Value:
         """The value in a form that TileLang binds once instead of copying it to each use."""
         if value.opaque:
@@ -125,7 +141,7 @@ class Scope:
         """Conversion to float32 of an int32 or a bool (exact for literals)."""
         if value.dtype == FLOAT:
             return value
-        if value.text.lstrip("-").isdigit():
+        if _literal(value):
             return self.constant(float(int(value.text)))
         return Value(text=f"T.cast({value.text}, F32)", dtype=FLOAT)
 
@@ -139,6 +155,8 @@ class Scope:
         dtype = left.dtype
         if op in ("sum", "product"):
             sign = "+" if op == "sum" else "*"
+            if dtype == INT:
+                return self.call(_WRAPPING[sign], INT, left, right)
             return Value(text=f"{left.operand} {sign} {right.operand}", dtype=dtype, loose=True)
         if op in ("max", "min"):
             return self.call(
@@ -192,7 +210,9 @@ def _unary(scope: Scope, expr: Unary) -> Value:
         return scope.call("logical_not", BOOL, value)
     if value.dtype == FLOAT:
         return scope.call("neg", FLOAT, value)
-    return Value(text=f"0 - {value.operand}", dtype=INT, loose=True)
+    if _literal(value):
+        return Value(text=f"0 - {value.operand}", dtype=INT, loose=True)
+    return scope.call("neg_i32", INT, value)
 
 
 def _promoted(scope: Scope, left: Value, right: Value) -> tuple[Value, Value]:
@@ -208,8 +228,14 @@ def _binary(scope: Scope, expr: Binary) -> Value:
     left, right = _promoted(scope, left, right)
     if left.dtype == FLOAT and expr.op == "-":
         return scope.call("sub", FLOAT, left, right)
+    if left.dtype != FLOAT and not (_literal(left) and _literal(right)):
+        return scope.call(_WRAPPING[expr.op], INT, left, right)
     dtype = FLOAT if left.dtype == FLOAT else INT
     return Value(text=f"{left.operand} {expr.op} {right.operand}", dtype=dtype, loose=True)
+
+
+def _literal(value: Value) -> bool:
+    return value.text.lstrip("-").isdigit()
 
 
 def _compare(scope: Scope, expr: Compare) -> Value:
@@ -251,7 +277,7 @@ def _cast(scope: Scope, expr: Cast) -> Value:
             if value.dtype == BOOL
             else scope.call("ne", BOOL, *_promoted(scope, value, Value(text="0", dtype=INT)))
         )
-    raise UnsupportedError(f"cast to {expr.dtype}")
+    return scope.call(f"round_{expr.dtype}", FLOAT, scope.as_float(value))
 
 
 _RENDERERS: dict[type, Callable[..., Value]] = {

@@ -78,6 +78,16 @@ def stream(tensor_name: str) -> str:
     return f"b_{checked(tensor_name)}"
 
 
+def word(name: str) -> str:
+    """The 16 bits of one element as they are stored, inside one traversal."""
+    return f"w_{checked(name)}"
+
+
+def block(name: str) -> str:
+    """A pass's float32 values of what is stored in 16 bits: read from it, or about to be written to it."""
+    return f"h_{checked(name)}"
+
+
 def plain(name: str) -> str:
     """The program's name of an argument, from its emitted one."""
     return name[2:]

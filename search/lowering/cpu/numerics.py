@@ -39,6 +39,10 @@ def describe_numerics(schedule: Schedule) -> dict[str, str]:
         "contraction": "no fma: a strict fold rounds every operation" if strict else "fma allowed",
         "denormals": "kept unless a function says otherwise",
     }
+    for dtype in sorted(set(schedule.case.dtypes.values()) & {"float16", "bfloat16"}):
+        out[dtype] = "widened exactly, computed in float32, rounded to nearest even where it is stored"
+    if "int32" in schedule.case.dtypes.values() or any(state.dtype == "int32" for state in schedule.reducers):
+        out["int32"] = "wraps"
     for step, _ in flat_steps(schedule.steps):
         if isinstance(step, Collective) and step.strict:
             out[f"strict {step.op} reduction"] = "left fold in index order"

@@ -16,6 +16,18 @@ _MARKS = {
     "stream": '''def stream(target, packet, count):
     """Non-temporal copy of a packet."""
     return T.call_extern(I32, "tuner_stream", target, packet, count)''',
+    "stream_i32": '''def stream_i32(target, packet, count):
+    """Non-temporal copy of a packet of int32."""
+    return T.call_extern(I32, "tuner_stream_i32", target, packet, count)''',
+    "stream_u16": '''def stream_u16(target, packet, count):
+    """Non-temporal copy of a packet of 16-bit elements."""
+    return T.call_extern(I32, "tuner_stream_u16", target, packet, count)''',
+    "load_float16": '''def load_float16(target, source, count):
+    """A block of float16, widened to float32."""
+    return T.call_extern(I32, "tuner_load_float16", target, source, count)''',
+    "store_float16": '''def store_float16(target, source, count):
+    """A block of float32, rounded to float16."""
+    return T.call_extern(I32, "tuner_store_float16", target, source, count)''',
 }
 
 _FLOAT_CALLS = {
@@ -33,9 +45,18 @@ _FLOAT_CALLS = {
     "minimum": "a, b",
     "maximum": "a, b",
     "select": "c, a, b",
+    "from_float16": "bits",
+    "from_bfloat16": "bits",
+    "round_float16": "a",
+    "round_bfloat16": "a",
 }
+_BITS_CALLS = {"to_float16": "a", "to_bfloat16": "a"}
 _INT_CALLS = {
     "named_i32": "a",
+    "add_i32": "a, b",
+    "sub_i32": "a, b",
+    "mul_i32": "a, b",
+    "neg_i32": "a",
     "absolute_i32": "a",
     "minimum_i32": "a, b",
     "maximum_i32": "a, b",
@@ -55,12 +76,14 @@ _INT_CALLS = {
     "logical_not": "a",
 }
 
+_CALLS = (("F32", _FLOAT_CALLS), ("U16", _BITS_CALLS), ("I32", _INT_CALLS))
+
 
 def helper_source(name: str) -> str:
-    """Definition of one helper (KeyError: no such helper)."""
+    """Definition of one helper."""
     if name == "f32":
         return _F32.format(a="value")
     if name in _MARKS:
         return _MARKS[name]
-    dtype, args = ("F32", _FLOAT_CALLS[name]) if name in _FLOAT_CALLS else ("I32", _INT_CALLS[name])
+    dtype, args = next((dtype, calls[name]) for dtype, calls in _CALLS if name in calls)
     return f'def {name}({args}):\n    return T.call_extern({dtype}, "tuner_{name}", {args})'

@@ -56,7 +56,8 @@ class RowSteps:
             case RowLoad():
                 with self._each_row():
                     index = self.layouts[step.tensor].index(step.index, self.scope, self.geometry.row, ())
-                    self._assign(step.into, f"{names.tensor(step.tensor)}[{index}]")
+                    stored = f"{names.tensor(step.tensor)}[{index}]"
+                    self._assign(step.into, self.scope.widened(stored, step.dtype).text)
             case RowCompute():
                 with self._each_row():
                     self._assign(step.into, self.scope.render_as(step.value, step.dtype).text)
@@ -64,7 +65,7 @@ class RowSteps:
                 layout = self.layouts[step.tensor]
                 with self._each_row(), self.text.block(self.geometry.live(self.rows)):
                     index = layout.index(layout.natural, self.scope, self.geometry.row, ())
-                    value = self.scope.render_as(step.value, layout.dtype)
+                    value = self.scope.narrowed(step.value, layout.dtype)
                     self.text.line(f"{names.tensor(step.tensor)}[{index}] = {value.text}")
             case DistributedLoop() | SerialLoop():
                 raise TypeError("loops are written by Traversal and by the module")

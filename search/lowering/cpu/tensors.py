@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from search.lowering.cpu.expressions import Scope, UnsupportedError
@@ -54,6 +54,22 @@ class Layout:
         if self.row_at != 0:
             raise UnsupportedError("streaming store to a tensor whose row axis is not the first")
         return f"{row}, {offset}"
+
+    def run(
+        self, subscripts: Sequence[Affine], scope: Scope, row: str, axes: tuple[str, ...], element: str
+    ) -> str | None:
+        """Index text at one element of a loop over ``axes``, if the elements after it lie after it in memory."""
+        columns = [at for at in range(len(self.axes)) if at != self.row_at]
+        if self.row_at not in (0, None) or (self.row_at == 0 and subscripts[0] != self.natural[0]):
+            return None
+        if all(subscripts[at] == self.natural[at] for at in columns) and tuple(self.axes[at] for at in columns) == axes:
+            offset = element
+        elif len(columns) == len(axes) == 1 and (axes[0], 1) in subscripts[columns[0]].terms:
+            coordinates = {**scope.coordinates, axes[0]: element}
+            offset = replace(scope, coordinates=coordinates).affine(subscripts[columns[0]])
+        else:
+            return None
+        return offset if self.row_at is None else f"{row}, {offset}"
 
     def _group(self, positions: range, subscripts: Sequence[Affine], scope: Scope, axes: tuple[str, ...]) -> str:
         """The flattened index of some of the axes: the element itself when it walks exactly them in order."""

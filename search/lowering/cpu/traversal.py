@@ -7,12 +7,14 @@ to walk the pass's L·V elements in order, which is the same ownership and vecto
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from search.lowering.cpu import names
-from search.lowering.cpu.expressions import Scope, Value
+from search.lowering.cpu.expressions import NARROW, Scope, Value
 from search.lowering.cpu.geometry import Geometry, join, product
+from search.lowering.cpu.narrow import NO_BLOCKS, Blocks, Narrow
+from search.lowering.cpu.place import Place
 from search.lowering.cpu.states import Gathering, absorb, gathers
 from search.lowering.cpu.tensors import Layout
 from search.lowering.cpu.text import Text
@@ -28,23 +30,13 @@ from search.planning.schedule import (
     ReducerState,
     RowUpdate,
 )
+from search.program.ir import Name
 
 LONGEST_EXPLICIT_UNROLL = 4
 GATHERED_SCALARS = 8
 """Scalars of a lane that a structured reduction takes in together."""
 SHORTEST_INNER_LOOP = 16
 """Elements that the last axis must have for a loop of its own: fewer fill no vector."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where in a traversal the text stands: the pass, the partial, the offset inside the pass, the lane."""
-
-    pass_: str
-    partial: str
-    offset: str
-    lane: str
-    main: bool
 
 
 class Traversal:
@@ -62,10 +54,12 @@ class Traversal:
         reducers: Mapping[str, ReducerState],
         arrays: Mapping[str, Layout],
         rows: str,
+        narrow: Narrow,
     ) -> None:
         self.arrays = {name: layout for name, layout in arrays.items() if set(layout.axes) <= set(loop.axes)}
         self.text, self.geometry, self.loop, self.scope = text, geometry, loop, scope
         self.layouts, self.extents, self.reducers, self.rows = layouts, extents, reducers, rows
+        self.narrow = narrow
         # A strict fold takes the elements as they come, whatever lane or partial they belong to.
         self.accumulates = any(isinstance(op, Accumulate) and not reducers[op.reducer].strict for op in loop.ops)
         self.stores = any(isinstance(op, GlobalStore) for op in loop.ops)
@@ -86,9 +80,8 @@ class Traversal:
         a loop around, where it makes no difference which lane takes which element: no partials, no private storage.
         """
         owned = any(isinstance(op, Accumulate | PrivateLoad | PrivateStore) for op in self.loop.ops)
-        wide = all(layout.dtype in ("float32", "int32") for layout in self.layouts.values())
         last = self.extents[self.loop.axes[-1]]
-        alone = owned or self.arrays or not wide or last < SHORTEST_INNER_LOOP
+        alone = owned or self.arrays or last < SHORTEST_INNER_LOOP
         return self.loop.extent if alone else last
 
     def write(self) -> None:
@@ -143,6 +136,8 @@ class Traversal:
                 offset=join(product(lane, vector), str(scalar)),
                 lane=lane,
                 main=True,
+                first=0,
+                count=1,
             )
             for number in range(depth)
             for scalar in range(vector)
@@ -167,7 +162,7 @@ class Traversal:
         """``count`` elements in order; with V = 1 the offset is the lane."""
         offset = "q" if count > 1 else "0"
         head = f"for q in T.serial({count}):" if count > 1 else None
-        place = Place(pass_=pass_, partial=partial, offset=offset, lane=offset, main=main)
+        place = Place(pass_=pass_, partial=partial, offset=offset, lane=offset, main=main, first=0, count=count)
         self._nest(head, None, place)
 
     def _lanes(self, pass_: str, partial: str, lanes: int, scalars: int, first: int, *, main: bool) -> None:
@@ -175,7 +170,8 @@ class Traversal:
         lane = join("l", str(first)) if lanes > 1 else str(first)
         scalar = "v" if scalars > 1 else "0"
         offset = join(product(lane, self.geometry.vector), scalar)
-        place = Place(pass_=pass_, partial=partial, offset=offset, lane=lane, main=main)
+        start, count = first * self.geometry.vector, lanes * scalars
+        place = Place(pass_=pass_, partial=partial, offset=offset, lane=lane, main=main, first=start, count=count)
         # TileLang writes an explicit unroll out, and is slow on long texts; the C compiler does long ones.
         explicit = scalars <= LONGEST_EXPLICIT_UNROLL
         scalar_loop = f"for v in T.unroll({scalars}, explicit=True):" if explicit else f"for v in T.serial({scalars}):"
@@ -197,15 +193,19 @@ class Traversal:
             if not by_row:
                 self._mark(place)
             with text.block(geometry.across_loop), text.block(guard if by_row else None):
+                outer = product("o", self.inner) if self.inner != self.loop.extent else "0"
+                blocks = self.narrow.blocks(place, self.scope, outer, streamed=bool(streams)) if by_row else NO_BLOCKS
+                self.narrow.begin(blocks, place, text, self.scope.used)
                 if lane_loop is not None and not self.loop.serial:
                     self._mark(place)
                 with text.block(lane_loop):
                     self._unroll(unroll_scalars)
                     with text.block(scalar_loop):
                         for each in places:
-                            self._ops(each, None if by_row else guard, streamed=bool(streams))
+                            self._ops(each, None if by_row else guard, blocks, streamed=bool(streams))
                     for waiting in (self.waiting or {}).values():
                         waiting.join(self.scope, geometry.accumulator(place.partial, place.lane))
+                self.narrow.end(blocks, place, text, self.scope.used)
                 for op in streams:
                     self._stream(op, place)
 
@@ -221,17 +221,19 @@ class Traversal:
 
     def _stream(self, op: GlobalStore, place: Place) -> None:
         """The packet of one pass, written around the caches."""
-        self.scope.used.add("stream")
+        layout = self.layouts[op.tensor]
+        helper = {"float32": "stream", "int32": "stream_i32"}.get(layout.dtype, "stream_u16")
+        self.scope.used.add(helper)
         base = product(place.pass_, self.geometry.chunk)
         if self.inner != self.loop.extent:
             base = join(product("o", self.inner), base)
-        target = self.layouts[op.tensor].flat(self.geometry.row, base)
+        target = layout.flat(self.geometry.row, base)
         self.text.line(
-            f"stream(T.address_of({names.tensor(op.tensor)}[{target}]), "
+            f"{helper}(T.address_of({names.tensor(op.tensor)}[{target}]), "
             f"T.address_of({names.stream(op.tensor)}[0]), {self.geometry.chunk})"
         )
 
-    def _ops(self, place: Place, guard: str | None, *, streamed: bool) -> None:
+    def _ops(self, place: Place, guard: str | None, blocks: Blocks, *, streamed: bool) -> None:
         element = join(product(place.pass_, self.geometry.chunk), place.offset)
         nested = self.inner != self.loop.extent
         if nested:
@@ -245,7 +247,7 @@ class Traversal:
             index = layout.index(layout.natural, scope, "", self.loop.axes)
             values[name] = Value(text=f"{names.array(name)}[{self.geometry.slot}, {index}]", dtype=layout.dtype)
         for op in self.loop.ops:
-            self._op(op, scope, values, place, guard, streamed=streamed)
+            self._op(op, scope, values, place, guard, blocks, streamed=streamed)
 
     def _coordinates(self) -> dict[str, str]:
         """Each axis's coordinate from the flattened element ``e``, last axis fastest; or the last one's is ``i``, and
@@ -262,28 +264,37 @@ class Traversal:
         return out
 
     def _op(
-        self, op: ElementOp, scope: Scope, values: dict[str, Value], place: Place, guard: str | None, *, streamed: bool
+        self,
+        op: ElementOp,
+        scope: Scope,
+        values: dict[str, Value],
+        place: Place,
+        guard: str | None,
+        blocks: Blocks,
+        *,
+        streamed: bool,
     ) -> None:
         text, geometry = self.text, self.geometry
         match op:
             case GlobalLoad():
                 index = self.layouts[op.tensor].index(op.index, scope, geometry.row, self.loop.axes)
-                text.line(f"{names.value(op.into)} = {names.tensor(op.tensor)}[{index}]")
-                values[op.into] = Value(text=names.value(op.into), dtype=op.dtype)
+                self._load(op, f"{names.tensor(op.tensor)}[{index}]", scope, values, place, blocks)
             case PrivateLoad():
                 index = geometry.private(place.pass_, place.offset)
-                text.line(f"{names.value(op.into)} = {names.tile(op.tile)}[{index}]")
-                values[op.into] = Value(text=names.value(op.into), dtype=op.dtype)
+                self._load(op, f"{names.tile(op.tile)}[{index}]", scope, values, place, blocks)
             case Compute():
                 value = scope.bound(scope.render_as(op.value, op.dtype))
                 text.line(f"{names.value(op.into)} = {value.text}")
                 values[op.into] = Value(text=names.value(op.into), dtype=value.dtype)
             case PrivateStore():
                 index = geometry.private(place.pass_, place.offset)
-                text.line(f"{names.tile(op.tile)}[{index}] = {scope.render(op.value).text}")
+                text.line(f"{names.tile(op.tile)}[{index}] = {self._kept(op, scope)}")
             case GlobalStore():
                 layout = self.layouts[op.tensor]
-                value = scope.render_as(op.value, layout.dtype)
+                if op.tensor in blocks.stores:
+                    text.line(f"{names.block(op.tensor)}[{place.offset}] = {scope.render_float(op.value).text}")
+                    return
+                value = scope.narrowed(op.value, layout.dtype)
                 if streamed and op.streaming:
                     text.line(f"{names.stream(op.tensor)}[{place.offset}] = {value.text}")
                     return
@@ -296,6 +307,35 @@ class Traversal:
                     self.waiting.setdefault(op.reducer, Gathering(text, state)).add(scope, op)
                     return
                 accumulate(text, geometry, scope, state, op, place.partial, place.lane, "e")
+
+    def _load(
+        self,
+        op: GlobalLoad | PrivateLoad,
+        stored: str,
+        scope: Scope,
+        values: dict[str, Value],
+        place: Place,
+        blocks: Blocks,
+    ) -> None:
+        """One element as a value; of 16 bits, as bits and value, whichever is needed."""
+        into, text = names.value(op.into), self.text
+        if op.dtype not in NARROW:
+            text.line(f"{into} = {stored}")
+            values[op.into] = Value(text=into, dtype=op.dtype)
+            return
+        if op.into in self.narrow.kept:
+            text.line(f"{names.word(op.into)} = {stored}")
+            stored = names.word(op.into)
+        if op.into in self.narrow.valued:
+            block = f"{names.block(op.into)}[{place.offset}]"
+            text.line(f"{into} = {block if op.into in blocks.loads else scope.widened(stored, op.dtype).text}")
+            values[op.into] = Value(text=into, dtype="float32")
+
+    def _kept(self, op: PrivateStore, scope: Scope) -> str:
+        """What a private tile keeps: a value, or the bits of a 16-bit element."""
+        if isinstance(op.value, Name) and op.value.name in self.narrow.kept:
+            return names.word(op.value.name)
+        return scope.render(op.value).text
 
 
 def accumulate(

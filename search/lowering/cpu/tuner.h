@@ -2,7 +2,8 @@
  *
  * Not IEEE-strict by choice, and named in `numerics`: exp flushes results below e^-87.33 (about the smallest normal
  * number) to zero; log treats denormal arguments as they are; products and sums may be contracted to fma.
- * NaN, infinities and overflow behave as in IEEE 754 everywhere. No fast-math: the polynomials rely on exact order. */
+ * NaN, infinities and overflow behave as in IEEE 754 everywhere. No fast-math: the polynomials rely on exact order.
+ * int32 arithmetic wraps. */
 #ifndef TUNER_H
 #define TUNER_H
 #include <math.h>
@@ -38,13 +39,17 @@ TUNER_INLINE int32_t tuner_truncate(float a) {
 #define tuner_bit_and(a, b) ((a) & (b))
 #define tuner_bit_or(a, b) ((a) | (b))
 #define tuner_bit_xor(a, b) ((a) ^ (b))
+#define tuner_add_i32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#define tuner_sub_i32(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))
+#define tuner_mul_i32(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
+#define tuner_neg_i32(a) ((int32_t)(0u - (uint32_t)(a)))
 
 /* ---- minimum and maximum: NaN in, NaN out. The inner select is one vmaxps, the outer keeps a NaN on the left --- */
 TUNER_INLINE float tuner_maximum(float a, float b) { float m = a > b ? a : b; return a != a ? a : m; }
 TUNER_INLINE float tuner_minimum(float a, float b) { float m = a < b ? a : b; return a != a ? a : m; }
 TUNER_INLINE int32_t tuner_maximum_i32(int32_t a, int32_t b) { return a > b ? a : b; }
 TUNER_INLINE int32_t tuner_minimum_i32(int32_t a, int32_t b) { return a < b ? a : b; }
-TUNER_INLINE int32_t tuner_absolute_i32(int32_t a) { return a < 0 ? -a : a; }
+TUNER_INLINE int32_t tuner_absolute_i32(int32_t a) { return a < 0 ? tuner_neg_i32(a) : a; }
 #define tuner_absolute(a) __builtin_fabsf(a)
 
 /* ---- roots -------------------------------------------------------------------------------------------------- */
@@ -134,13 +139,72 @@ TUNER_INLINE float tuner_erf(float x) {
   return t > 0.927734375f ? __builtin_copysignf(far, x) : near; /* NaN goes near and stays NaN */
 }
 
+/* ---- 16-bit floats: stored as their bits, computed in float32. Narrowing rounds to nearest, ties to even; a NaN stays
+ * one, whatever its payload; subnormals are kept, even where the process flushes those of float32. ---------------- */
+TUNER_INLINE float tuner_from_bfloat16(uint16_t bits) { return tuner_f32((uint32_t)bits << 16); }
+TUNER_INLINE uint16_t tuner_to_bfloat16(float value) {
+  uint32_t bits = tuner_u32(value);
+  uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return (uint16_t)((value != value ? bits | 0x00400000u : rounded) >> 16);
+}
+/* The exponent is rebased by a product (exact: powers of two), a subnormal by a difference (exact: Sterbenz). */
+TUNER_INLINE float tuner_from_float16(uint16_t bits) {
+  uint32_t twice = (uint32_t)bits << 17;
+  float normal = tuner_f32((twice >> 4) + 0x70000000u) * 0x1p-112f; /* infinity and NaN are above the rest, and stay */
+  float subnormal = tuner_f32((twice >> 17) | 0x3f000000u) - 0.5f;
+  uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+  return tuner_f32(sign | (twice < 0x08000000u ? tuner_u32(subnormal) : tuner_u32(normal)));
+}
+/* The sum with a power of two whose ulp is the result's rounds the value as float32 does (M. Dukhan's FP16). */
+TUNER_INLINE uint16_t tuner_to_float16(float value) {
+  uint32_t bits = tuner_u32(value), twice = bits + bits;
+  float scaled = __builtin_fabsf(value) * 0x1p112f * 0x1p-110f; /* what is too big becomes infinity */
+  uint32_t exponent = twice & 0xff000000u;
+  exponent = exponent < 0x71000000u ? 0x71000000u : exponent;
+  uint32_t sum = tuner_u32(tuner_f32((exponent >> 1) + 0x07800000u) + scaled);
+  uint32_t rounded = ((sum >> 13) & 0x7c00u) + (sum & 0x0fffu);
+  return (uint16_t)(((bits >> 16) & 0x8000u) | (twice > 0xff000000u ? 0x7e00u : rounded));
+}
+#define tuner_round_bfloat16(a) tuner_from_bfloat16(tuner_to_bfloat16(a))
+#define tuner_round_float16(a) tuner_from_float16(tuner_to_float16(a))
+
+/* Blocks of float16: compilers keep the processor's own conversion out of vectorised loops, so it is asked for here. */
+typedef float tuner_f16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef float tuner_f8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef short tuner_h16 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef short tuner_h8 __attribute__((vector_size(16), aligned(2), may_alias));
+TUNER_INLINE int32_t tuner_load_float16(float *target, const uint16_t *source, int32_t count) {
+  int32_t i = 0;
+#if defined(__AVX512F__) && !defined(__clang__)
+  for (; i + 16 <= count; i += 16)
+    *(tuner_f16 *)(target + i) = __builtin_ia32_vcvtph2ps512_mask(*(const tuner_h16 *)(source + i), (tuner_f16){0}, 0xffff, 4);
+#endif
+#if defined(__F16C__)
+  for (; i + 8 <= count; i += 8) *(tuner_f8 *)(target + i) = __builtin_ia32_vcvtph2ps256(*(const tuner_h8 *)(source + i));
+#endif
+  for (; i < count; ++i) target[i] = tuner_from_float16(source[i]);
+  return 0;
+}
+TUNER_INLINE int32_t tuner_store_float16(uint16_t *target, const float *source, int32_t count) {
+  int32_t i = 0;
+#if defined(__AVX512F__) && !defined(__clang__)
+  for (; i + 16 <= count; i += 16)
+    *(tuner_h16 *)(target + i) = __builtin_ia32_vcvtps2ph512_mask(*(const tuner_f16 *)(source + i), 0, (tuner_h16){0}, -1);
+#endif
+#if defined(__F16C__)
+  for (; i + 8 <= count; i += 8) *(tuner_h8 *)(target + i) = __builtin_ia32_vcvtps2ph256(*(const tuner_f8 *)(source + i), 0);
+#endif
+  for (; i < count; ++i) target[i] = tuner_to_float16(source[i]);
+  return 0;
+}
+
 /* ---- non-temporal copy of a packet; `count` is a multiple of 16 ------------------------------------------------ */
 typedef float tuner_v16 __attribute__((vector_size(64)));
 typedef float tuner_v8 __attribute__((vector_size(32)));
 typedef float tuner_v4 __attribute__((vector_size(16)));
-typedef float tuner_u16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef float tuner_u8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float tuner_u4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef float tuner_u16 __attribute__((vector_size(64), aligned(2), may_alias)); /* packets of 2-byte elements too */
+typedef float tuner_u8 __attribute__((vector_size(32), aligned(2), may_alias));
+typedef float tuner_u4 __attribute__((vector_size(16), aligned(2), may_alias));
 #if defined(__AVX512F__)
 #define TUNER_LANES 16
 typedef tuner_u16 tuner_packet;
@@ -170,6 +234,8 @@ TUNER_INLINE int32_t tuner_stream(float *target, const float *packet, int32_t co
   }
   return 0;
 }
+#define tuner_stream_i32(target, packet, count) tuner_stream((float *)(target), (const float *)(packet), count)
+#define tuner_stream_u16(target, packet, count) tuner_stream((float *)(target), (const float *)(packet), (count) / 2)
 #if defined(__SSE__)
 #define tuner_stream_fence() __builtin_ia32_sfence() /* streamed packets are visible before the kernel returns */
 #else

@@ -8,9 +8,10 @@ from typing import Any
 
 from search.program.digest import program_digest
 from search.program.document import dump_program, parse_program
+from search.program.dtypes import tensor_dtypes
 from search.program.ir import Program
 from search.program.library.torch_call import TorchCall, allocation
-from search.program.support import SUPPORTED_DTYPES
+from search.program.support import interchangeable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,7 @@ def define(
 def kernel_document(kernel: Kernel) -> dict[str, Any]:
     """JSON form, as ``GET /v1/kernels`` shows it: what may be chosen, the program, its digest and its baseline."""
     program = kernel.program
+    declared = tensor_dtypes(program, {})
     return {
         "name": kernel.name,
         "summary": kernel.summary,
@@ -59,7 +61,11 @@ def kernel_document(kernel: Kernel) -> dict[str, Any]:
             for tensor in program.tensors
         },
         "dtypes": {
-            tensor.name: {"default": tensor.dtype, "like": tensor.like, "allowed": list(SUPPORTED_DTYPES)}
+            tensor.name: {
+                "default": tensor.dtype,
+                "like": tensor.like,
+                "allowed": list(interchangeable(declared[tensor.name])),
+            }
             for tensor in program.tensors
         },
         "program": dump_program(program),

@@ -136,7 +136,7 @@ def test_the_document_shows_what_may_be_chosen() -> None:
     document = kernel_document(kernels()["rms_norm"])
     assert document["params"] == {"eps": 1e-6}
     assert document["dims"] == ["rows", "cols"]
-    assert document["dtypes"]["weight"] == {"default": None, "like": "x", "allowed": ["float32"]}
+    assert document["dtypes"]["weight"] == {"default": None, "like": "x", "allowed": ["float32", "float16", "bfloat16"]}
     assert document["program"] == dump_program(kernels()["rms_norm"].program)
     assert document["baseline"]["calls"][0]["out"] is None
 

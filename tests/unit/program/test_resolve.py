@@ -15,6 +15,7 @@ from search.program.limits import Limits
 from search.program.resolve import resolve_case
 
 DIMS = {"rows": 64, "cols": 256}
+FLOATS = ["float32", "float16", "bfloat16"]
 
 
 def refusals(document: Any, **options: Any) -> dict[str, tuple[Any, str, Any]]:
@@ -86,9 +87,10 @@ def test_a_built_in_name_stays_what_it_is() -> None:
         ({"params": {"eps": True}}, "/params/eps", "a finite number"),
         ({"params": {"eps": "1e-6"}}, "/params/eps", "a finite number"),
         ({"params": 3}, "/params", ["eps"]),
-        ({"dtypes": {"x": "float64"}}, "/dtypes/x", ["float32"]),
-        ({"dtypes": {"x": "float16"}}, "/dtypes/x", ["float32"]),
-        ({"dtypes": {"x": []}}, "/dtypes/x", ["float32"]),
+        ({"dtypes": {"x": "float64"}}, "/dtypes/x", FLOATS),
+        ({"dtypes": {"x": "int32"}}, "/dtypes/x", FLOATS),
+        ({"dtypes": {"x": []}}, "/dtypes/x", FLOATS),
+        ({"dtypes": {"y": "float16"}}, "/dtypes/y", ["float32"]),
         ({"dtypes": {"\ud800": "float32"}}, "/dtypes/\\ud800", ["x", "weight", "y"]),
         ({"dtypes": {"a/b": "float32"}}, "/dtypes/a~1b", ["x", "weight", "y"]),
     ],
@@ -123,10 +125,20 @@ def test_problems_of_a_program_point_into_it() -> None:
     assert list(refusals({"program": 7, "dims": DIMS})) == ["/program"]
 
 
-def test_what_cannot_be_lowered_yet_is_refused() -> None:
+def test_dtypes_of_the_same_values_may_be_chosen_and_likeness_follows() -> None:
+    half = resolve_case({"kernel": "rms_norm", "dims": DIMS, "dtypes": {"x": "bfloat16"}})
+    assert half.dtypes == {"x": "bfloat16", "weight": "bfloat16", "y": "bfloat16"}
+    assert resolve_case(half.document()) == half
     program = dump_program(kernels()["softmax"].program) | {"name": "mine"}
-    program["tensors"]["x"]["dtype"] = "bfloat16"
-    assert "not supported yet" in refusals({"program": program, "dims": DIMS})["/program/tensors/x/dtype"][1]
+    program["tensors"]["y"] = {"axes": ["row", "col"], "role": "output", "dtype": "float16"}
+    program["tensors"]["label"] = {"axes": ["row"], "role": "input", "dtype": "int32"}
+    program["body"][-1]["store"]["value"] = "select(index(col) == label, e, e * inv)"
+    asked = {"program": program, "dims": DIMS}
+    assert resolve_case(asked).dtypes == {"x": "float32", "y": "float16", "label": "int32"}
+    assert resolve_case(asked | {"dtypes": {"x": "bfloat16", "y": "float32"}}).dtypes["y"] == "float32"
+    value, message, allowed = refusals(asked | {"dtypes": {"label": "float16"}})["/dtypes/label"]
+    assert (value, allowed) == ("float16", ["int32"])
+    assert "int32" in message
 
 
 def test_out_of_bounds_is_refused_at_the_statement() -> None:
