@@ -67,7 +67,7 @@ class Narrow:
                     self.valued |= {node.name for node in walk(expr) if isinstance(node, Name)} & self.narrow
 
     def blocks(self, place: Place, scope: Scope, outer: str, *, streamed: bool) -> Blocks:
-        """What goes through blocks where the lanes run over a whole run of elements; ``outer`` is where passes begin."""
+        """What goes through blocks where lanes run over a whole run of elements; ``outer`` is where passes begin."""
         if place.count < SHORTEST_BLOCK:
             return NO_BLOCKS
         element = join(outer, product(place.pass_, self.geometry.chunk), str(place.first))
