@@ -122,12 +122,13 @@ def candidate(width: int, lanes: int, **knobs: Any) -> Candidate:
 CANDIDATES = {
     "narrow": candidate(8, 8, simd="none"),
     "wide": candidate(128, 128),
-    "split": candidate(16, 4, partials=2, vector=2, row_block=2),
+    "split": candidate(16, 4, partials=2),
+    "blocked": candidate(16, 4, partials=2, vector=2, row_block=2),
     "alone": candidate(16, 1, partials=4),
     "hinted": candidate(32, 32, partials=4, vector=16, unroll=8, simd="main", input="cache"),
-    "plain": candidate(32, 32),
 }
-"""Full packets narrower and wider than the data, 4 lanes of 16 to a row, one lane to a row, every hint at once."""
+"""Full packets narrower and wider than the data, 4 lanes of 16 to a row (also with two rows to a lane), one lane to a
+row, every hint at once."""
 
 
 # --- the programs --------------------------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ PROBES: dict[str, Probe] = {
         ],
         "a:row,j b:row,k > y:row",
         lambda v: {"y": v["a"].sum(-1) + v["b"].sum(-1)},
-        "narrow wide split hinted",
+        "narrow wide blocked hinted",
         j=8,
         k=16,
     ),
@@ -479,12 +480,12 @@ def test_full_packet(artifacts: Any, label: str) -> None:
 def test_groups_of_lanes_within_a_packet_reduce_their_own_rows(artifacts: Any) -> None:
     """The nearest to "warp-only" and "cross-warp": 4 rows to a packet, 4 lanes each, two packets' rows interleaved."""
     one = PROBES["sites of 8 and 16"]
-    split = CANDIDATES["split"].mapping
-    assert (split.local_lanes, split.row_block) == (4, 2)
+    blocked = CANDIDATES["blocked"].mapping
+    assert (blocked.local_lanes, blocked.row_block) == (4, 2)
     inputs = {name: np.zeros_like(value) for name, value in whole_numbers(one.case).items()}
     for row in range(ROWS):
         inputs["a"][row] = 10.0**row  # a lane of another row would show in another digit
-    outputs = run(artifacts["sites of 8 and 16", "split"], one.case, inputs)
+    outputs = run(artifacts["sites of 8 and 16", "blocked"], one.case, inputs)
     assert outputs["y"].tolist() == [8.0 * 10**row for row in range(ROWS)]
 
 
