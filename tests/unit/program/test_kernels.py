@@ -19,6 +19,7 @@ from search.program.walk import children, loads, placed, statements, walk
 
 DIGESTS = {
     "add_rms_norm": "5d63f2e8a2e3997df4ff08ae76804694439fb4742342ea43b20418ca87d4e8ce",
+    "cross_entropy": "a7fde59c02697ae9c1dd960639453cabc5c6e4fb23ce55c869f2a8ba5c0117a6",
     "dot": "db6983955b1e13c9dbf69835b50e178286a4f129484e0c9cc8f3f8ecf168df6b",
     "gelu_residual": "9ebf43ec2091c11571728640e6280a3b107e42878b915feb78a5cf361213b105",
     "gelu_tanh_residual": "3ce6c797d8891c901af4a62e2383dcbd09f5fe89cf5874b2961d13fe549d062b",
@@ -29,6 +30,9 @@ DIGESTS = {
     "masked_softmax": "a7317764b98509fb6339f8a41fd5cfaf83a184e8504faea2821e8f7069311489",
     "rms_norm": "1674e707fe262969d58004021dcb949dc97dbd31a9f4e604391ea370611ef7b1",
     "rope": "d65d95b964aeee73e614dbbb3340534ee0c618d08ac827a26c5a3422a5b2151f",
+    "row_bitwise_and": "38e6ffb8d2a771b30c668685c98b0fd34c4133a472132fef3d8072980bc3615e",
+    "row_bitwise_or": "164accbc8f652baa8623001c21ef0b9e71e9d93af1df19e25da24cfd6978d9d3",
+    "row_bitwise_xor": "ac210a5adea84ca05fae4befe451d6897ff3d0f5d16237dddd9e6cbaaa1ff85f",
     "row_logsumexp": "dae5a59b525546f16a7dd9e152f22dc32699186f4868735e6fa9a13340e94604",
     "row_max": "557131526a9d897d4205ea77965ccc61d58fba20569317e9458dfc2d4e215cba",
     "row_mean": "3a4751b59926d6e87689cbf6cd2dc02bf29b6c93a2363488e8dc116b0e8a1de5",
