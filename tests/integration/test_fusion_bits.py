@@ -59,6 +59,8 @@ class Written:
     materialize: str = "private"
     ks: int = 3
     params: tuple[tuple[str, int], ...] = ()
+    in_place: tuple[tuple[str, str], ...] = ()
+    """(output, the input whose buffer it shares) pairs."""
 
 
 def again(trips: int) -> Written:
@@ -99,6 +101,10 @@ PROGRAMS = {
     "a strict fold later": Written(
         body=[reduce("x"), *folded(update("x * total"), "chain", order="strict"), store("x + chain")]
     ),
+    "in place": Written(body=[reduce("x"), store("x / total")], in_place=(("y", "x"),)),
+    "in place, and read again": Written(
+        body=[reduce("x"), store("x / total"), store("x - total", "z")], in_place=(("y", "x"),)
+    ),
     "no trip": again(0),
     "one trip": again(1),
     "three trips": again(3),
@@ -129,7 +135,9 @@ def case_of(written: Written | str, columns: int) -> Case:
         "dims": [AXES[axis] for axis in axes],
         "axes": {axis: {"dim": AXES[axis], "kind": "row" if axis == "row" else "column"} for axis in axes},
         "tensors": {
-            name: {"axes": declared, "role": role, "dtype": "float32"} for name, (declared, role) in tensors.items()
+            name: {"axes": declared, "role": role, "dtype": "float32"}
+            | ({"aliases": dict(written.in_place)[name]} if name in dict(written.in_place) else {})
+            for name, (declared, role) in tensors.items()
         },
         "body": written.body,
     }
@@ -178,8 +186,12 @@ def build(builder: Builder, wanted: dict[str, tuple[Case, Candidate]]) -> dict[s
 
 
 def run(artifact: Artifact, case: Case, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    outputs = {t.name: np.full(case.shape(t), np.nan, np.float32) for t in case.program.tensors if t.role == "output"}
-    arrays = inputs | outputs
+    outputs = {
+        t.name: inputs[t.aliases].copy() if t.aliases else np.full(case.shape(t), np.nan, np.float32)
+        for t in case.program.tensors
+        if t.role == "output"
+    }
+    arrays = inputs | outputs | {t.aliases: outputs[t.name] for t in case.program.tensors if t.aliases}
     arguments = [
         ctypes.c_int32(case.rows) if one.kind == "dim" else ctypes.c_void_p(arrays[one.name].ctypes.data)
         for one in artifact.arguments
