@@ -1,7 +1,7 @@
-"""The lowering child: ``python -m search.lowering.child PARENT_PID [CPU,CPU…]``.
+"""The lowering child: ``python -m search.lowering.child ENTRY``.
 
-Long-lived, so that TileLang is imported once. Commands come as JSON lines on stdin, answers go as JSON lines to what
-was stdout; whatever TileLang or a compiler prints goes to stderr. Ends when stdin does, and dies with its parent.
+Long-lived, so that TileLang is imported once. Commands and answers are the JSON lines of ``search.children``; whatever
+TileLang or a compiler prints goes to the log.
 
 One command: ``{"requests": [BuildRequest…], "target": "cpu", "store": dir, "fresh": bool,
 "compile_timeout_seconds": s}``. Its answers:
@@ -16,41 +16,28 @@ One command: ``{"requests": [BuildRequest…], "target": "cpu", "store": dir, "f
 
 from __future__ import annotations
 
-import ctypes
-import json
-import os
-import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from search.children.entry import enter
 from search.errors import ToolchainUnavailable
 from search.lowering.contract import BuildRequest
 
-_PR_SET_PDEATHSIG = 1
 
-
-def main(arguments: Sequence[str]) -> int:
-    """Serve commands until stdin ends."""
-    _die_with(int(arguments[0]))
-    if len(arguments) > 1 and arguments[1]:
-        os.sched_setaffinity(0, [int(cpu) for cpu in arguments[1].split(",")])
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    commands = os.fdopen(os.dup(0), "r")
-    os.dup2(2, 1)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-
+def main() -> None:
+    """Enter, then serve commands until the parent closes its end."""
+    channel = enter(sys.argv[1])
     speaking = threading.Lock()
 
     def send(answer: Mapping[str, Any]) -> None:
         with speaking:  # progress comes from the thread that compiles
-            answers.write(json.dumps(answer, allow_nan=False) + "\n")
+            channel.answer(answer)
 
-    for line in commands:
-        _serve(json.loads(line), send)
-    return 0
+    for command in channel.commands():
+        _serve(command, send)
 
 
 def _serve(command: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
@@ -81,12 +68,5 @@ def _serve(command: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
     send({"done": len(command["requests"])})
 
 
-def _die_with(parent_pid: int) -> None:
-    """SIGKILL when the thread that started this process ends; at once when the parent is gone already."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent_pid:
-        os._exit(1)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from search.children.child import ChildGone, ChildTimeout
 from search.errors import ChildFailed
-from search.measuring.child import ChildGone, ChildTimeout
 from search.measuring.protocol import (
     BaselineSamples,
     Checks,

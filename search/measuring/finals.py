@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from search.children.child import ChildGone, ChildTimeout
 from search.errors import ChildFailed
-from search.measuring.child import ChildGone, ChildTimeout
 from search.measuring.progress import FINALS
 from search.measuring.protocol import (
     PROTOCOLS,

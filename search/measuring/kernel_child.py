@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from search.children.entry import Channel, enter
 from search.lowering.contract import Artifact
 from search.measuring.aftermath import Aftermath
 from search.measuring.bench import Bench
-from search.measuring.child_entry import Channel, enter
 from search.measuring.loading import Libraries, LoadProblem, python_call
 from search.measuring.progress import CHECKING, FINALS, IDLE, LOADING, TIMING
 from search.measuring.protocol import PHASES, Phase, Protocol, timing_document

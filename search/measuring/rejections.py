@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search.measuring.child import ChildExit
+from search.children.child import ChildExit
 from search.outcome import Rejected
 
 

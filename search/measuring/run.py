@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from search.children.child import ChildGone, ChildTimeout
 from search.device.spec import DeviceSpec
 from search.errors import ChildFailed, InvalidInput, Problem
 from search.measuring.baselines import measure_baseline
-from search.measuring.child import ChildGone, ChildTimeout
 from search.measuring.device_lock import DeviceLock
 from search.measuring.finals import measure_finals
 from search.measuring.progress import DOING, IDLE

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from search.measuring.child_entry import Channel
+from search.children.entry import Channel
 
 
 def serve(channel: Channel, handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:

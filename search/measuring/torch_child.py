@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from search.children.entry import Channel, enter
 from search.measuring.bench import Bench
-from search.measuring.child_entry import Channel, enter
 from search.measuring.inductor_core import inductor_core
 from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
 from search.measuring.serving import serve

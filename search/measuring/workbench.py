@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from search.children.child import Child, ChildExit, ChildGone, ChildTimeout
 from search.errors import Cancelled, ChildFailed
-from search.measuring.child import Child, ChildExit, ChildGone, ChildTimeout
 from search.program.case import Case
 
 Asked = Callable[[], bool]

@@ -228,10 +228,9 @@ def test_a_store_that_cannot_be_written_is_nobody_s_fault(tmp_path: Path) -> Non
 def test_the_child_dies_with_its_parent(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
-        "from search.lowering.builder import Builder, _Child\n"
+        "from search.lowering.builder import Builder\n"
         f"b = Builder({str(tmp_path)!r})\n"
-        "b._child = b._starter.submit(_Child, (), b.store_dir).result()\n"
-        "print(b._child._process.pid, flush=True)\n"
+        "print(b._start().pid, flush=True)\n"
         "time.sleep(300)\n"
     )
     root = Path(__file__).resolve().parents[2]

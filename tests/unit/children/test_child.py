@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from search.children.child import LOG_TAIL_BYTES, Child, ChildGone, ChildTimeout
 from search.errors import Cancelled
-from search.measuring.child import LOG_TAIL_BYTES, Child, ChildGone, ChildTimeout
 
 PATIENCE = 30.0
 
@@ -205,7 +205,7 @@ def test_a_module_that_does_not_exist_is_an_end_with_a_log(start, tmp_path) -> N
 
 PARENT = """
 import json, os, sys
-from search.measuring.child import Child
+from search.children.child import Child
 child = Child.start("echo_child", environment={"PYTHONPATH": sys.argv[1]})
 child.send({"do": "echo", "text": ""})
 child.receive(timeout_seconds=30)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from search.measuring.child import Child
+from search.children.child import Child
 
 ECHO = """
 import os, signal, sys, time
-from search.measuring.child_entry import enter
+from search.children.entry import enter
 
 channel = enter(sys.argv[1])
 for command in channel.commands():

@@ -1,4 +1,4 @@
-"""The killable child and its runner: the only place where candidate code runs is behind this class.
+"""The killable child, parent side: candidate code, compilers and torch run behind this class and nowhere else.
 
 A child leads its own session, dies with this process, answers in JSON lines on a pipe of its own, and what it prints
 is drained and cut. Killing it kills its group and whatever escaped the group.
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from search.children.entry import Entry
+from search.children.spawner import SPAWNER
 from search.errors import Cancelled, ChildFailed
-from search.measuring.child_entry import Entry
-from search.measuring.spawner import SPAWNER
 
 LOG_TAIL_BYTES = 4096
 KILL_GRACE_SECONDS = 10.0
