@@ -16,7 +16,7 @@ from search.program.library import kernels
 from search.program.limits import ADMITTED_LIMITS, DEFAULT_LIMITS, Limits
 from search.program.report import Report, child, shown_text
 from search.program.size import check_size
-from search.program.support import SUPPORTED_DTYPES, interchangeable, unsupported
+from search.program.support import SUPPORTED_DTYPES, interchangeable
 from search.program.verify import verify, verify_case
 
 CASE_KEYS = ("kernel", "program", "params", "dims", "dtypes")
@@ -79,7 +79,7 @@ def _program(document: Mapping[str, Any], limits: Limits, admitted: bool, report
         message = "a case has a kernel or a program, not both (or the kernel is the program's own name)"
         report.add("/kernel", name, message, [program.name])
     problems = verify(program)
-    report.extend(problem.under("/program") for problem in problems or unsupported(program))
+    report.extend(problem.under("/program") for problem in problems)
     if problems:
         # the declarations may be the problem, so dims and params cannot be judged by them
         return None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from search.errors import Problem
 from search.program.dtypes import value_dtype
-from search.program.ir import DTYPE_BYTES, Program
+from search.program.ir import DTYPE_BYTES
 
 SUPPORTED_DTYPES = tuple(DTYPE_BYTES)
 """Dtypes of tensors."""
@@ -16,8 +15,3 @@ def interchangeable(dtype: str) -> tuple[str, ...]:
     Those whose elements are the same once loaded: what the program's expressions mean does not depend on the choice.
     """
     return tuple(other for other in SUPPORTED_DTYPES if value_dtype(other) == value_dtype(dtype))
-
-
-def unsupported(program: Program) -> tuple[Problem, ...]:
-    """The constructs of a legal program that no lowering of this version emits; () when it can be tuned."""
-    return ()

@@ -1,7 +1,7 @@
 """The verifier: a reducer goes ``Active --update*--> Active --finalize--> Finalized``, a name is used as what it is.
 
-``verify`` judges a program alone, ``verify_case`` its subscripts at actual dims, ``unsupported`` what this version
-cannot lower yet. Problems carry JSON pointers into the program's document.
+``verify`` judges a program alone, ``verify_case`` its subscripts at actual dims. Problems carry JSON pointers into the
+program's document.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ from search.program.ir import (
 from search.program.monoids import MONOIDS, result_dtypes
 from search.program.reads import Reads, ReducerState
 from search.program.report import Report, shown_text
-from search.program.support import unsupported
 from search.program.walk import KINDS, placed
 
-__all__ = ["unsupported", "verify", "verify_case"]
+__all__ = ["verify", "verify_case"]
 
 
 def verify(program: Program) -> tuple[Problem, ...]:

@@ -16,7 +16,7 @@ from importlib import metadata
 from search.program.library.kernel import Kernel
 from search.program.library.torch_call import call_problems
 from search.program.report import shown_text
-from search.program.verify import unsupported, verify
+from search.program.verify import verify
 
 GROUP = "tuner.kernels"
 
@@ -103,7 +103,7 @@ def _wrong(kernel: Kernel) -> list[str]:
     try:
         if kernel.name != kernel.program.name:
             return [f"its program is called {shown_text(kernel.program.name)}"]
-        problems: Iterable[object] = verify(kernel.program) or unsupported(kernel.program)
+        problems: Iterable[object] = verify(kernel.program)
         return [str(problem) for problem in problems] or call_problems(kernel.program, kernel.baseline)
     except Exception as error:  # whatever a package built by hand
         return [_told("it cannot be checked", error)]
