@@ -51,9 +51,19 @@ class Geometry:
         """Text of the current row's index, clamped into the tensor for the slots that hang over the last row."""
         return "bx" if self.slots == 1 else f"row[{self.slot}]"
 
-    def live(self, rows: str) -> str | None:
-        """Head of the guard around stores (None: every slot has a row)."""
-        return None if self.slots == 1 else f"if bx * {self.slots} + {self.slot} < {rows}:"
+    def live(self, rows: str, used: set[str]) -> str | None:
+        """Head of the guard around stores (None: every slot has a row); the helper it calls is added to ``used``.
+
+        A call, because TileLang's simplifier takes ten times as long over a comparison that it can see into.
+        """
+        if self.slots == 1:
+            return None
+        first = f"bx * {self.slots}"
+        if self.rows_across == 1:
+            used.add("live_slot")
+            return f"if live_slot({self.slot}, {first}, {rows}):"
+        used.add("live_row")
+        return f"if live_row({first} + {self.slot}, {rows}):"
 
     @property
     def block_loop(self) -> str | None:

@@ -6,6 +6,14 @@ _F32 = '''def f32({a}):
     """A constant, exact to the bit (TileLang prints seven digits)."""
     return T.call_pure_extern(F32, "tuner_f32", T.uint32(struct.unpack("<I", struct.pack("<f", {a}))[0]))'''
 
+_GUARDS = {
+    "live_row": '''def live_row(row, rows):
+    """Whether a row is there: the last packet may hang over."""
+    return T.call_pure_extern(I32, "tuner_live_row", row, rows) != 0''',
+    "live_slot": '''def live_slot(slot, first, rows):
+    """Whether a slot of the packet that begins at row ``first`` has a row: the last packet may hang over."""
+    return T.call_pure_extern(I32, "tuner_live_slot", slot, first, rows) != 0''',
+}
 _MARKS = {
     "unroll": '''def unroll(factor):
     """Asks the C compiler to unroll the next loop (a pragma in the C text)."""
@@ -83,7 +91,8 @@ def helper_source(name: str) -> str:
     """Definition of one helper."""
     if name == "f32":
         return _F32.format(a="value")
-    if name in _MARKS:
-        return _MARKS[name]
+    for texts in (_GUARDS, _MARKS):
+        if name in texts:
+            return texts[name]
     dtype, args = next((dtype, calls[name]) for dtype, calls in _CALLS if name in calls)
     return f'def {name}({args}):\n    return T.call_extern({dtype}, "tuner_{name}", {args})'

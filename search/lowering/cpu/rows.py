@@ -63,7 +63,7 @@ class RowSteps:
                     self._assign(step.into, self.scope.render_as(step.value, step.dtype).text)
             case RowStore():
                 layout = self.layouts[step.tensor]
-                with self._each_row(), self.text.block(self.geometry.live(self.rows)):
+                with self._each_row(), self.text.block(self.geometry.live(self.rows, self.scope.used)):
                     index = layout.index(layout.natural, self.scope, self.geometry.row, ())
                     value = self.scope.narrowed(step.value, layout.dtype)
                     self.text.line(f"{names.tensor(step.tensor)}[{index}] = {value.text}")

@@ -185,7 +185,7 @@ class Traversal:
     def _nest(self, lane_loop: str | None, scalar_loop: str | None, *places: Place, unroll_scalars: int = 0) -> None:
         """Row loops, guard, lane loops, then the ops. The guard stands outside the lanes whenever that is possible."""
         geometry, text, place = self.geometry, self.text, places[0]
-        guard = geometry.live(self.rows) if self.stores else None
+        guard = geometry.live(self.rows, self.scope.used) if self.stores else None
         streams = [op for op in self.loop.ops if isinstance(op, GlobalStore) and op.streaming] if place.main else []
         # Rows that stream take turns with one waiting packet, so they are no lanes of a vector.
         by_row = geometry.across_loop is None or lane_loop is not None or bool(streams)

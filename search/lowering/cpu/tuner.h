@@ -39,6 +39,9 @@ TUNER_INLINE int32_t tuner_truncate(float a) {
 #define tuner_bit_and(a, b) ((a) & (b))
 #define tuner_bit_or(a, b) ((a) | (b))
 #define tuner_bit_xor(a, b) ((a) ^ (b))
+#define tuner_live_row(row, rows) ((int32_t)((row) < (rows)))
+/* Slot 0 of a packet always has a row, which no compiler sees by itself. */
+#define tuner_live_slot(slot, first, rows) ((int32_t)((slot) == 0 || (first) + (slot) < (rows)))
 #define tuner_add_i32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
 #define tuner_sub_i32(a, b) ((int32_t)((uint32_t)(a) - (uint32_t)(b)))
 #define tuner_mul_i32(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))

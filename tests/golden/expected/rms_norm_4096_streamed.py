@@ -19,6 +19,11 @@ def f32(value):
     return T.call_pure_extern(F32, "tuner_f32", T.uint32(struct.unpack("<I", struct.pack("<f", value))[0]))
 
 
+def live_slot(slot, first, rows):
+    """Whether a slot of the packet that begins at row ``first`` has a row: the last packet may hang over."""
+    return T.call_pure_extern(I32, "tuner_live_slot", slot, first, rows) != 0
+
+
 def simd():
     """Asks the C compiler to vectorise the next loop (a pragma in the C text)."""
     return T.call_extern(I32, "TUNER_SIMD")
@@ -77,7 +82,7 @@ def kernel(g_x: T.Tensor((d_rows, 4096), F32), g_weight: T.Tensor((4096,), F32),
         unroll(2)
         for p in T.serial(64):
             for r in T.unroll(2, explicit=True):
-                if bx * 2 + r < d_rows:
+                if live_slot(r, bx * 2, d_rows):
                     simd()
                     for q in T.serial(64):
                         e = p * 64 + q

@@ -76,7 +76,7 @@ def test_the_mapping_s_marks_appear_only_where_they_are_asked_for() -> None:
     assert "simd()" not in plain
     assert "def unroll(" not in plain
     assert "row[" not in plain
-    assert "if bx" not in plain
+    assert "live_" not in plain
     main = text("softmax", mapping=CpuMapping(local_lanes=16, simd_scope="main"))
     everything = text("softmax", mapping=CpuMapping(local_lanes=16, simd_scope="all"))
     assert 0 < main.count("simd()\n") < everything.count("simd()\n")
@@ -85,10 +85,10 @@ def test_the_mapping_s_marks_appear_only_where_they_are_asked_for() -> None:
 
 def test_stores_of_rows_that_may_not_exist_are_guarded() -> None:
     blocked = text("rms_norm", mapping=CpuMapping(local_lanes=16, row_block=4))
-    assert "if bx * 4 + r < d_rows:" in blocked
+    assert "if live_slot(r, bx * 4, d_rows):" in blocked
     assert "T.min(bx * 4 + g, d_rows - 1)" in blocked
     across = text("rms_norm", mapping=CpuMapping(local_lanes=4))
-    assert "if bx * 4 + s < d_rows:" in across
+    assert "if live_row(bx * 4 + s, d_rows):" in across
 
 
 def test_a_streamed_store_waits_for_a_whole_pass() -> None:
@@ -104,7 +104,7 @@ def test_rows_that_share_a_packet_stream_one_after_the_other() -> None:
     at = lines.index("stream(T.address_of(g_y[row[s], p * 16]), T.address_of(b_y[0]), 16)")
     assert lines[at - 8 : at - 4] == [
         "for s in T.serial(2):",
-        "if bx * 2 + s < d_rows:",
+        "if live_row(bx * 2 + s, d_rows):",
         "simd()",
         "for q in T.serial(16):",
     ]
@@ -122,7 +122,7 @@ def test_rows_that_stream_are_never_lanes_of_one_vector() -> None:
         return lines[lines.index("for p in T.serial(6):") :]
 
     assert loop(False)[1:3] == ["simd()", "for s in T.serial(16):"]
-    assert loop(True)[1:3] == ["for s in T.serial(16):", "if bx * 16 + s < d_rows:"]
+    assert loop(True)[1:3] == ["for s in T.serial(16):", "if live_row(bx * 16 + s, d_rows):"]
 
 
 def test_a_pass_shorter_than_a_line_is_stored_as_if_streaming_was_not_asked_for() -> None:

@@ -67,10 +67,14 @@ def test_row_slots_count_up_to_the_rows_of_a_packet(layout: Geometry) -> None:
 
 
 def test_only_a_packet_of_several_rows_guards_and_clamps() -> None:
-    alone, several = geometry(8, 8, 1, 1, 1), geometry(8, 4, 2, 1, 1)
-    assert alone.live("rows") is None
+    used: set[str] = set()
+    alone, several, blocked = geometry(8, 8, 1, 1, 1), geometry(8, 4, 2, 1, 1), geometry(8, 8, 2, 1, 1)
+    assert alone.live("rows", used) is None
+    assert not used
     assert alone.row == "bx"
-    assert several.live("rows") == "if bx * 4 + r * 2 + s < rows:"
+    assert several.live("rows", used) == "if live_row(bx * 4 + r * 2 + s, rows):"
+    assert blocked.live("rows", used) == "if live_slot(r, bx * 2, rows):"
+    assert used == {"live_row", "live_slot"}
     assert several.row == "row[r * 2 + s]"
 
 
