@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
+from search.measuring import torch_structured
 from search.program.arrays import array_axes
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.dtypes import expression_dtype, program_dtypes
 from search.program.ir import (
+    STRUCTURED_OPS,
     Affine,
     Binary,
     Call,
@@ -129,11 +131,12 @@ class TorchProgram:
 
     def _step(self, statement: object) -> Callable[[Names], None]:
         match statement:
-            case Reducer() if statement.op in _IDENTITIES[statement.dtype]:
+            case Reducer():
                 # A strict fold is summed as torch sums: within the tolerance, as any order is, and not to the bit.
                 return self._open(statement)
             case Update():
-                return self._update(statement)
+                structured = self._ops[statement.reducer][0] in STRUCTURED_OPS
+                return self._structured(statement) if structured else self._update(statement)
             case Finalize():
                 return self._finalize(statement)
             case Loop():
@@ -168,6 +171,10 @@ class TorchProgram:
     def _finalize(self, finalize: Finalize) -> Callable[[Names], None]:
         slot, shape = f"reducer {finalize.reducer}", self._shape(self._arrays[finalize.reducer])
         op, dtype = self._ops[finalize.reducer]
+        if op in STRUCTURED_OPS:
+            return lambda names: names.update(
+                zip(finalize.results, names[slot] or torch_structured.empty(op, shape), strict=True)
+            )
 
         def step(names: Names) -> None:
             held = names[slot]
@@ -203,6 +210,21 @@ class TorchProgram:
             total = _reduce(op, contribution, places) if scatter is None else scatter(names, contribution)
             held = names[slot]
             names[slot] = total if held is None else _COMBINE[op](held, total)
+
+        return step
+
+    def _structured(self, update: Update) -> Callable[[Names], None]:
+        """An update of a reducer whose state holds several values."""
+        op, slot = self._ops[update.reducer][0], f"reducer {update.reducer}"
+        value = self._compile(update.value)
+        where = self._compile(update.where) if update.where is not None else None
+        shape, places = self._shape(update.over), tuple(self._position[axis] for axis in update.over)
+
+        def step(names: Names) -> None:
+            contribution = _tensor(value(names), "float32").expand(shape)
+            enabled = None if where is None else _condition(where(names)).expand(shape)
+            part = torch_structured.part(op, contribution, enabled, places)
+            names[slot] = torch_structured.combined(op, names[slot], part) if names[slot] else part
 
         return step
 

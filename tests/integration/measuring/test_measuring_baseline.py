@@ -121,6 +121,125 @@ def test_torch_operations_cover_the_language(shared) -> None:
     assert [one.elements_checked for one in samples.checks.inputs][:2] == [4 * 6 + 4] * 2
 
 
+SEVERAL_AXES = {
+    "row": {"dim": "rows", "kind": "row"},
+    "i": {"dim": "ni", "kind": "column"},
+    "j": {"dim": "nj", "kind": "column"},
+}
+STRUCTURED = {
+    "name": "structured",
+    "dims": ["rows", "ni", "nj"],
+    "axes": SEVERAL_AXES,
+    "tensors": {
+        "x": {"axes": ["row", "i", "j"], "role": "input"},
+        "w": {"axes": ["row", "j"], "role": "input"},
+        "y": {"axes": ["row", "j"], "role": "output"},
+        "z": {"axes": ["row"], "role": "output"},
+        "best": {"axes": ["row"], "role": "output"},
+        "place": {"axes": ["row"], "role": "output", "dtype": "int32"},
+    },
+    "body": [
+        {"reduce": {"into": ["peak", "total"], "op": "online_softmax", "over": ["j"], "value": "w"}},
+        {"reduce": {"into": ["n", "mean", "squares"], "op": "welford", "over": ["i", "j"], "value": "x"}},
+        {"reduce": {"into": ["top", "at"], "op": "argmax", "over": ["j", "i"], "value": "x"}},
+        {"store": {"tensor": "y", "over": ["j"], "value": "exp(w - peak) / total"}},
+        {"store": {"tensor": "z", "over": [], "value": "squares / n + mean"}},
+        {"store": {"tensor": "best", "over": [], "value": "top"}},
+        {"store": {"tensor": "place", "over": [], "value": "at"}},
+    ],
+}
+SEVERAL_SITES = {
+    "name": "several_sites",
+    "params": {"trips": 3},
+    "dims": ["rows", "ni", "nj"],
+    "axes": SEVERAL_AXES,
+    "tensors": {
+        "x": {"axes": ["row", "j"], "role": "input"},
+        "h": {"axes": ["row", "j"], "role": "input", "dtype": "int32"},
+        "changed": {"axes": ["row", "j"], "role": "output", "aliases": "x"},
+        "b": {"axes": ["row", "i"], "role": "output"},
+        "s": {"axes": ["row"], "role": "output"},
+        "low": {"axes": ["row"], "role": "output"},
+        "at": {"axes": ["row"], "role": "output", "dtype": "int32"},
+        "spread": {"axes": ["row"], "role": "output"},
+        "log_total": {"axes": ["row"], "role": "output"},
+    },
+    "body": [
+        {"reducer": {"name": "bins", "op": "sum", "shape": ["i"]}},
+        {
+            "loop": {
+                "count": "trips",
+                "index": "t",
+                "body": [
+                    {
+                        "update": {
+                            "reducer": "bins",
+                            "over": ["j"],
+                            "value": "x * cast(t + 1, float32)",
+                            "index": ["max(min(h, ni - 1), 0)"],
+                        }
+                    }
+                ],
+            }
+        },
+        {"finalize": {"reducer": "bins", "into": "held"}},
+        {"reducer": {"name": "strict", "op": "sum", "order": "strict", "seed": "0.5"}},
+        {"update": {"reducer": "strict", "over": ["j"], "value": "x"}},
+        {"finalize": {"reducer": "strict", "into": "total"}},
+        {"reducer": {"name": "each", "op": "sum", "order": "strict", "shape": ["i"]}},
+        {
+            "update": {
+                "reducer": "each",
+                "over": ["i", "j"],
+                "value": "x * cast(index(i), float32)",
+                "index": ["index(i)"],
+            }
+        },
+        {"finalize": {"reducer": "each", "into": "apart"}},
+        {"reducer": {"name": "a", "op": "argmax"}},
+        {"update": {"reducer": "a", "over": ["j"], "value": "-x", "where": "x > -0.5"}},
+        {"update": {"reducer": "a", "over": ["j"], "value": "x - 1.0"}},
+        {"finalize": {"reducer": "a", "into": ["a_value", "a_index"]}},
+        {"reducer": {"name": "u", "op": "welford"}},
+        {"update": {"reducer": "u", "over": ["j"], "value": "x", "where": "not x < 0.0"}},
+        {"update": {"reducer": "u", "over": [], "value": "total"}},
+        {"finalize": {"reducer": "u", "into": ["u_count", "u_mean", "u_squares"]}},
+        {"reducer": {"name": "e", "op": "online_softmax"}},
+        {
+            "loop": {
+                "count": "trips",
+                "index": "k",
+                "body": [{"update": {"reducer": "e", "over": ["j"], "value": "x + cast(k, float32)"}}],
+            }
+        },
+        {"finalize": {"reducer": "e", "into": ["e_peak", "e_total"]}},
+        {"store": {"tensor": "changed", "over": ["j"], "value": "x * 2.0"}},
+        {"store": {"tensor": "b", "over": ["i"], "value": "held + apart"}},
+        {"store": {"tensor": "s", "over": [], "value": "total"}},
+        {"store": {"tensor": "low", "over": [], "value": "a_value"}},
+        {"store": {"tensor": "at", "over": [], "value": "a_index"}},
+        {"store": {"tensor": "spread", "over": [], "value": "u_mean + u_squares / u_count"}},
+        {"store": {"tensor": "log_total", "over": [], "value": "e_peak + log(e_total)"}},
+    ],
+}
+"""Loops, arrays, strict folds, an output in its input's place, and structured states of several sites and trips."""
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [(STRUCTURED, "torch_eager"), (STRUCTURED, "torch_compile"), (SEVERAL_SITES, "torch_eager")],
+    ids=["structured", "structured compiled", "several sites"],
+)
+def test_structured_ops_loops_arrays_and_shared_buffers_have_a_baseline(program, name, shared) -> None:
+    """Checked by the oracle on every input set: ties, NaN and infinities included."""
+    case = resolve_case({"program": program, "dims": {"rows": 9, "ni": 3, "nj": 37}})
+    samples = shared.baseline(case, name, protocol="search")
+    assert samples.error is None
+    assert samples.checks.passed
+    assert [one.name for one in samples.checks.inputs] == ["normal", "large_offset", "edge_rows"]
+    assert samples.implementation.endswith(f"program {program['name']} statement by statement with torch operations")
+
+
 def test_calls_that_follow_each_other_are_one_baseline(shared) -> None:
     case = resolve_case({"kernel": "add_rms_norm", "dims": {"rows": 9, "cols": 40}})
     samples = shared.baseline(case, "torch_eager")
