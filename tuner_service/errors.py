@@ -14,7 +14,8 @@
     ├── DataDirUnusable          the data directory cannot be made or written
     └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
         ├── DiskFull             no space left for artifacts or sources
-        └── DeviceVanished       the job's device is not here, or not usable, any more
+        ├── DeviceVanished       the job's device is not here, or not usable, any more
+        └── ProgramChanged       a kernel's name stands for another program than when the job was submitted
 
 What a caller gave wrong is ``search.errors.InvalidInput``.
 """
@@ -97,3 +98,7 @@ class DiskFull(OurFault):
 
 class DeviceVanished(OurFault):
     """The job's device is not here, or not usable, any more."""
+
+
+class ProgramChanged(OurFault):
+    """A kernel's name stands for another program than when the job was submitted, or for none."""

@@ -1,8 +1,9 @@
 """From a settled case to catalog entries: the winner and the reference with everything that explains and rebuilds them.
 
-Pure. A settled case comes as JSON documents, as the ledger keeps them: ``job_id``, ``device`` (DeviceSpec document),
-``protocol``, ``winner`` and ``reference`` (trial documents or None), ``tie_set``, ``reference_tie_set``, ``events``;
-and ``search_sha256`` (see ``searched``) when entries are frozen for good.
+Pure. A settled case comes as JSON documents, as the ledger keeps them: ``job_id``, ``case``, ``program_digest`` (of
+the program that was tuned, whatever its name stands for now), ``device`` (DeviceSpec document), ``protocol``,
+``winner`` and ``reference`` (trial documents or None), ``tie_set``, ``reference_tie_set``, ``events``; and
+``search_sha256`` (see ``searched``) when entries are frozen for good.
 """
 
 from __future__ import annotations
@@ -53,7 +54,19 @@ def kernel_row(case: Case) -> KernelRow:
     )
 
 
-def entry_of(case: Case, settled: Mapping[str, Any], *, role: Role = "candidate") -> Entry:
+def settled_key(settled: Mapping[str, Any], *, device: str, toolchain: str) -> LookupKey:
+    """The key under which a settled case's entries are found. Needs ``case`` and ``program_digest`` alone."""
+    case = settled["case"]
+    return LookupKey(
+        program_digest=settled["program_digest"],
+        dims=dict(case["dims"]),
+        dtypes=dict(case["dtypes"]),
+        device=device,
+        toolchain=toolchain,
+    )
+
+
+def entry_of(settled: Mapping[str, Any], *, role: Role = "candidate") -> Entry:
     """The entry of a settled case in a role; KeyError or TypeError when it has no such trial.
 
     ``artifact`` is that of the fresh build, where there was one. A settled case with ``search_sha256`` binds its entry
@@ -64,9 +77,9 @@ def entry_of(case: Case, settled: Mapping[str, Any], *, role: Role = "candidate"
     fresh = _fresh(settled).get(trial["id"])
     artifact = fresh.artifact.document() if fresh is not None and fresh.artifact is not None else None
     return Entry(
-        key=lookup_key(case, device=device["identity_digest"], toolchain=device["toolchain_fingerprint"]),
-        kernel=case.kernel,
-        params=dict(case.params),
+        key=settled_key(settled, device=device["identity_digest"], toolchain=device["toolchain_fingerprint"]),
+        kernel=settled["case"]["kernel"],
+        params=dict(settled["case"]["params"]),
         candidate=trial["candidate"],
         plan=trial["plan"],
         code=trial["code"],

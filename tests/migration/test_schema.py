@@ -1,5 +1,6 @@
 """The migrations, from nothing, give exactly the schema that the models describe."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ from sqlalchemy import Table, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
+from search.program.digest import program_digest
+from search.program.resolve import resolve_case
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import at_head, migration_config, upgrade
 from tuner_service.db.models import Base
+from tuner_service.db.queries.cases import case_rows
 from tuner_service.db.queries.idempotency import made_before, remember
 from tuner_service.errors import DatabaseUnavailable, IdempotencyMismatch
 
@@ -56,6 +60,30 @@ def test_keys_of_jobs_are_kept_by_the_step_that_lets_them_belong_to_anything(tmp
             made_before(session, "k", "another")
         remember(session, "other", "sha", "acc_1")
         assert made_before(session, "other", "sha") == "acc_1", "it refers to no job"
+    database.close()
+
+
+def test_cases_that_are_there_get_the_digests_of_their_programs(tmp_path: Path) -> None:
+    database = database_at(tmp_path)
+    config = migration_config()
+    known = resolve_case({"kernel": "rms_norm", "dims": {"rows": 2, "cols": 3}, "params": {"eps": 0.5}})
+    gone = {**known.document(), "kernel": "no_such_kernel"}
+    with database.write() as session:
+        config.attributes["connection"] = session.connection()
+        command.upgrade(config, "0003")
+        device = "INSERT INTO jobs VALUES ('job_1', 'queued', '{}', 'd', 'cpu', '{}', NULL, 't', NULL, NULL)"
+        session.execute(text(device))
+        for position, document in enumerate((known.document(), gone)):
+            case = (
+                "INSERT INTO cases VALUES (:id, 'job_1', :position, 'k', :document, '{}', '[]', 1, 0, 0, 0, NULL, '{}')"
+            )
+            values = {"id": f"case_{position}", "position": position, "document": json.dumps(document)}
+            session.execute(text(case), values)
+    upgrade(database)
+    with database.read() as session:
+        rows = case_rows(session, "job_1")
+    assert [row["program_digest"] for row in rows] == [program_digest(known.program, known.params), None]
+    assert [row["document"] for row in rows] == [known.document(), gone]
     database.close()
 
 

@@ -73,6 +73,9 @@ class Case(Base):
     position: Mapped[int]
     kernel: Mapped[str] = mapped_column(String(128))
     document: Mapped[Document]
+    program_digest: Mapped[str | None] = mapped_column(String(64))
+    """Of the program with its params, as the job was submitted: what a name stands for may change later. None in rows
+    that are older than this column, where the kernel had gone."""
     space: Mapped[Document]
     inert_knobs: Mapped[list[Any]]
     enumerated: Mapped[int]

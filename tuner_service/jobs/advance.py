@@ -19,7 +19,7 @@ from tuner_service.errors import DeviceVanished, OurFault
 from tuner_service.jobs.claiming import Claim, apart, claim, failed_too_often, release, standing_claims
 from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
-from tuner_service.jobs.opening import open_case
+from tuner_service.jobs.opening import open_case, tuned_case
 from tuner_service.jobs.record import settle
 from tuner_service.jobs.states import job_has_ended
 
@@ -43,6 +43,8 @@ class Advancer:
         """``stopped`` says whether the service is told to stop: a large space must not keep it."""
         self._database, self._ledger, self._engine, self._devices = database, ledger, engine, devices
         self._stopped = stopped
+        self._known: set[str] = set()
+        """Cases whose program is the submitted one."""
         self._limits = {"compile": compile_slots + 1, "device": DEVICE_TASKS}
 
     def advance(self, job_id: str) -> None:
@@ -73,6 +75,12 @@ class Advancer:
                 f"to {current.toolchain_fingerprint}; submit it again"
             )
 
+    def _check_program(self, row: Mapping[str, Any]) -> None:
+        """Trials of one case are of one program. The kernels of a process do not change. Raises ProgramChanged."""
+        if row["id"] not in self._known:
+            tuned_case(row)
+            self._known.add(row["id"])
+
     def _begin(self, job_id: str) -> None:
         with self._database.write() as session:
             if jobs.job_row(session, job_id)["state"] == "queued":
@@ -91,6 +99,7 @@ class Advancer:
         for row in rows:
             if row["settled"]:
                 continue
+            self._check_program(row)
             if not open_case(self._database, job["id"], row["id"], stopped=self._stopped):
                 return
             unsettled += not self._advance_case(job, row, [c for c in standing if c.case_id == row["id"]], room)

@@ -8,13 +8,14 @@ from typing import Any
 
 from catalogs import Catalog, CatalogConflict, DeviceIdentity, canonical_json, freeze, sha256_hex
 from search.device.spec import DeviceSpec
+from search.program.case import Case
 from search.program.report import Report, child
 from search.selection.freeze import ROLES, Role, entry_of, kernel_row, why_left_out
 from search.selection.searched import SEARCH_SHA256, search_sha256
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import catalogs, jobs
-from tuner_service.errors import Conflict, NotFound
-from tuner_service.jobs.opening import case_of
+from tuner_service.errors import Conflict, NotFound, ProgramChanged
+from tuner_service.jobs.opening import tuned_case
 from tuner_service.jobs.request import Limits, read_labels
 from tuner_service.jobs.searches import case_trials
 
@@ -71,7 +72,7 @@ def freeze_jobs(database: Database, request: FreezeRequest) -> dict[str, Any]:
         settled = _settled(session, request)
     wanted = _selected(settled, request.cases)
     device = _one_device(wanted)
-    reasons = {id(row): why_left_out(row) for row in wanted}
+    reasons = {id(row): why_left_out(row) or _changed(row) for row in wanted}
     left_out = [_left_out(row, reason) for row in wanted if (reason := reasons[id(row)]) is not None]
     kept = [row for row in wanted if reasons[id(row)] is None]
     if not kept:
@@ -138,19 +139,32 @@ def _one_device(rows: Iterable[Mapping[str, Any]]) -> DeviceSpec:
 
 
 def _frozen(rows: Iterable[Mapping[str, Any]], role: Role, device: DeviceSpec) -> Catalog:
-    cases = [(case_of(row["case"]), row) for row in rows]
+    rows = list(rows)
     identity = DeviceIdentity(kind=device.kind, identity=device.identity)
     described = sha256_hex(device.toolchain) == device.toolchain_fingerprint
     try:
         return freeze(
-            [entry_of(case, row, role=role) for case, row in cases],
+            [entry_of(row, role=role) for row in rows],
             role=role,
-            kernels=[kernel_row(case) for case, _ in cases],
+            kernels=[kernel_row(_case(row)) for row in rows],
             device=identity if identity.digest == device.identity_digest else device.identity_digest,
             toolchain=device.toolchain if described else device.toolchain_fingerprint,
         )
     except CatalogConflict as error:
         raise Conflict(str(error)) from None
+
+
+def _case(row: Mapping[str, Any]) -> Case:
+    return tuned_case({"document": row["case"], "program_digest": row["program_digest"]})
+
+
+def _changed(row: Mapping[str, Any]) -> str | None:
+    """Why a catalog cannot say what was tuned: whoever opens it has the kernel of today."""
+    try:
+        _case(row)
+    except ProgramChanged as changed:
+        return str(changed)
+    return None
 
 
 def _search_sha256(session: Any, row: Mapping[str, Any]) -> str:

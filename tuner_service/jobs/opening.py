@@ -6,14 +6,17 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from search.errors import InvalidInput
 from search.planning.plan import PlannedCandidate, plan_case
 from search.program.case import Case
+from search.program.digest import program_digest
 from search.program.resolve import resolve_case
 from search.space.candidate import TargetKind
 from search.space.resolve import resolve_space
 from tuner_service.db.clock import new_id, now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import cases, jobs, trials
+from tuner_service.errors import ProgramChanged
 from tuner_service.jobs.states import job_has_ended
 
 CHUNK_TRIALS = 500
@@ -25,12 +28,32 @@ def case_of(document: Mapping[str, Any]) -> Case:
     return resolve_case(document, admitted=True)
 
 
+def tuned_case(row: Mapping[str, Any]) -> Case:
+    """The Case of a row (``document``, ``program_digest``) whose program is still the one that was submitted.
+
+    ProgramChanged where the kernel's name stands for another program now, or for none.
+    """
+    kernel = row["document"]["kernel"]
+    try:
+        case = case_of(row["document"])
+    except InvalidInput as error:
+        raise ProgramChanged(f"the kernel {kernel} is not what it was when the job was submitted: {error}") from None
+    now_digest = program_digest(case.program, case.params)
+    if now_digest != row["program_digest"]:
+        raise ProgramChanged(
+            f"the program of {kernel} changed after the job was submitted, from {row['program_digest']} to "
+            f"{now_digest}; submit it again"
+        )
+    return case
+
+
 def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callable[[], bool] = lambda: False) -> bool:
     """Adds the rows that a case lacks, in canonical order; whether it is open now.
 
     It is not when the job has ended meanwhile, or when it was told to stop: nothing is added from then on, and what has
     no row yet is counted as ``not_run``, or comes with the next call. Idempotent; safe to be killed at any moment.
-    Raises DatabaseProblem.
+    Raises DatabaseProblem,
+    ProgramChanged.
     """
     with database.read() as session:
         row = cases.case_row(session, case_id)
@@ -60,7 +83,7 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
 
 
 def _plan(row: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[PlannedCandidate]:
-    case = case_of(row["document"])
+    case = tuned_case(row)
     target: TargetKind = job["device"]["target"]
     space = resolve_space(row["space"], case, target)
     return plan_case(case, space, budget_scalars=job["request"]["private_budget_scalars"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from search.program.digest import program_digest
 from tuner_service.db.clock import new_id, now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import cases, devices, idempotency, jobs
@@ -41,6 +42,7 @@ def submit(database: Database, resolved: ResolvedRequest, *, idempotency_key: st
                     "position": position,
                     "kernel": item.case.kernel,
                     "document": item.case.document(),
+                    "program_digest": program_digest(item.case.program, item.case.params),
                     "space": item.space.document(),
                     "inert_knobs": list(item.space.inert_knobs),
                     "enumerated": item.space.size,

@@ -1,11 +1,12 @@
 """The winners of all jobs by key, so that a lookup reads the cases that it answers with and no others.
 
 What is kept are keys: of each the newest job. Entries, with their trials and samples, are made when they are answered.
+A key has the digest that the program had when it was tuned. A kernel that means something else by now has other keys,
+which old winners do not answer.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +16,9 @@ from sqlalchemy.orm import Session
 
 from catalogs import ANY_TOOLCHAIN, Entry, Hit, LookupKey, Miss, NearMiss, Query
 from catalogs.lookup import differences, dims_distance, distinct, explained
-from search.errors import InvalidInput
-from search.program.case import Case
-from search.selection.freeze import entry_of, lookup_key
+from search.selection.freeze import entry_of, settled_key
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import winners
-from tuner_service.jobs.opening import case_of
 
 _JOBS_AT_ONCE = 500
 _ENTRIES_KEPT = 1024
@@ -49,7 +47,6 @@ class WinnerIndex:
         self._count = 0
         self._newest: dict[str, dict[str, dict[str, _Keyed]]] = {}
         """Kernel → digest of the key but for the toolchain → toolchain → the newest job's winner."""
-        self._cases: dict[str, Case | None] = {}
         self._entries: dict[str, Entry] = {}
 
     def lookup(self, database: Database, query: Query) -> Hit | Miss:
@@ -85,7 +82,7 @@ class WinnerIndex:
         known = self._entries.get(one.case_id)
         if known is None:
             settled = winners.settled_case(session, one.case_id)
-            known = entry_of(case_of(settled["case"]), settled)
+            known = entry_of(settled)
             if len(self._entries) >= _ENTRIES_KEPT:
                 self._entries.clear()
             self._entries[one.case_id] = known
@@ -104,27 +101,13 @@ class WinnerIndex:
         self._count = count
 
     def _add(self, row: Mapping[str, Any]) -> None:
-        case = self._case(row["case"])
-        if case is None:
-            return
-        key = lookup_key(case, device=row["device"], toolchain=row["toolchain"])
-        made = _Keyed(
-            kernel=case.kernel, params=dict(case.params), key=key, job_id=row["job_id"], case_id=row["case_id"]
-        )
-        group = self._newest.setdefault(case.kernel, {}).setdefault(_without_toolchain(key), {})
+        key = settled_key(row, device=row["device"], toolchain=row["toolchain"])
+        kernel, params = row["case"]["kernel"], row["case"]["params"]
+        made = _Keyed(kernel=kernel, params=params, key=key, job_id=row["job_id"], case_id=row["case_id"])
+        group = self._newest.setdefault(kernel, {}).setdefault(_without_toolchain(key), {})
         known = group.get(key.toolchain)
         if known is None or known.job_id < made.job_id:
             group[key.toolchain] = made
-
-    def _case(self, document: Mapping[str, Any]) -> Case | None:
-        """The case of a document, resolved once; None when this version does not have its kernel any more."""
-        text = json.dumps(document, sort_keys=True)
-        if text not in self._cases:
-            try:
-                self._cases[text] = case_of(document)
-            except InvalidInput:
-                self._cases[text] = None
-        return self._cases[text]
 
 
 def _without_toolchain(key: LookupKey) -> str:

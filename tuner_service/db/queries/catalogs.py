@@ -23,8 +23,8 @@ HISTORY_STATES = 50
 def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
     """Every case of a job as freezing reads it, in the order of the request, those without a winner too.
 
-    Each: ``job_id, case_id, case_index, case, device, protocol, winner, reference, default`` (trial documents or None),
-    ``tie_set, reference_tie_set, events, error, space, inert_knobs, enumerated``.
+    Each: ``job_id, case_id, case_index, case, program_digest, device, protocol``, ``winner, reference, default`` (trial
+    documents or None), ``tie_set, reference_tie_set, events, error, space, inert_knobs, enumerated``.
     """
     job = session.get(Job, job_id, populate_existing=True)
     if job is None:
@@ -43,6 +43,7 @@ def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
                 "case_id": case.id,
                 "case_index": case.position,
                 "case": case.document,
+                "program_digest": case.program_digest,
                 "device": job.device,
                 "protocol": job.request["protocol"],
                 "winner": trials.get(result.get("winner") or ""),

@@ -26,19 +26,26 @@ def succeeded_job_ids(session: Session) -> list[str]:
 
 
 def winner_keys(session: Session, job_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The cases of these jobs that have a winner: ``case_id, job_id, position, case`` (document), ``device``
-    (identity digest), ``toolchain`` (fingerprint)."""
+    """The cases of these jobs that have a winner: ``case_id, job_id, position, case`` (document),
+    ``program_digest``, ``device`` (identity digest), ``toolchain`` (fingerprint)."""
     query = (
         select(
             Case.id.label("case_id"),
             Case.job_id,
             Case.position,
             Case.document.label("case"),
+            Case.program_digest,
             Job.device["identity_digest"].as_string().label("device"),
             Job.device["toolchain_fingerprint"].as_string().label("toolchain"),
         )
         .join(Job, Job.id == Case.job_id)
-        .where(Case.job_id.in_(job_ids), Case.settled, _SUCCEEDED, Case.result["winner"].as_string().is_not(None))
+        .where(
+            Case.job_id.in_(job_ids),
+            Case.settled,
+            _SUCCEEDED,
+            Case.result["winner"].as_string().is_not(None),
+            Case.program_digest.is_not(None),
+        )
     )
     return [dict(row._mapping) for row in session.execute(query)]
 
@@ -46,8 +53,8 @@ def winner_keys(session: Session, job_ids: Sequence[str]) -> list[dict[str, Any]
 def settled_case(session: Session, case_id: str) -> dict[str, Any]:
     """A case with a winner, as ``search.selection.freeze.entry_of`` reads it. KeyError when there is no such case.
 
-    ``job_id, case, device`` (DeviceSpec document), ``protocol, winner, reference`` (trial documents), ``tie_set,
-    reference_tie_set, events`` (event documents).
+    ``job_id, case, program_digest, device`` (DeviceSpec document), ``protocol``, ``winner, reference`` (trial
+    documents), ``tie_set, reference_tie_set``, ``events`` (event documents).
     """
     row = session.execute(select(Case, Job).join(Job, Job.id == Case.job_id).where(Case.id == case_id)).first()
     if row is None or not row.Case.result:
@@ -57,6 +64,7 @@ def settled_case(session: Session, case_id: str) -> dict[str, Any]:
     return {
         "job_id": row.Job.id,
         "case": row.Case.document,
+        "program_digest": row.Case.program_digest,
         "device": row.Job.device,
         "protocol": row.Job.request["protocol"],
         "winner": trials[result["winner"]],
