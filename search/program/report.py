@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from search.errors import InvalidInput, Problem
 
 SHOWN_CHARS = 200
+KEYS_TOLD = 8
+"""Unknown keys of one object that are told of."""
 
 
 def child(pointer: str, key: str | int) -> str:
@@ -52,6 +54,23 @@ class Report:
     def add(self, field: str, value: Any, message: str, allowed: Any = None) -> None:
         """Adds one problem."""
         self._problems.append(Problem(field=shown_text(field), value=shown(value), message=message, allowed=allowed))
+
+    def members(self, given: Any, known: Sequence[str], *, not_an_object: str, pointer: str = "") -> Mapping[str, Any]:
+        """A caller's object, as it came; its unknown keys are added.
+
+        InvalidInput with the message ``not_an_object``, and all that was added before, when it is none.
+        """
+        if not isinstance(given, Mapping):
+            self.add(pointer, given, not_an_object, list(known))
+            raise InvalidInput(self._problems)
+        self.unknown_keys(given, known, pointer=pointer)
+        return given
+
+    def unknown_keys(self, given: Mapping[str, Any], known: Sequence[str], *, pointer: str = "") -> None:
+        """Adds a problem for each key that is not known, for the first few of them."""
+        for key in [key for key in given if key not in known][:KEYS_TOLD]:
+            message = f"unknown key {shown_text(str(key))!r}"
+            self.add(child(pointer, str(key)), given[key], message, list(known))
 
     def extend(self, problems: Iterable[Problem]) -> None:
         """Adds problems that are complete already."""

@@ -38,11 +38,7 @@ def resolve_case(document: Any, *, pointer: str = "", limits: Limits | None = No
 
 def _resolved(document: Any, limits: Limits, admitted: bool) -> Case:
     report = Report()
-    if not isinstance(document, Mapping):
-        report.add("", document, "a case is an object", list(CASE_KEYS))
-        report.raise_if_any()
-    for key in [key for key in document if key not in CASE_KEYS][:8]:
-        report.add(child("", str(key)), document[key], f"unknown key {shown_text(str(key))!r}", list(CASE_KEYS))
+    document = report.members(document, CASE_KEYS, not_an_object="a case is an object")
     program = _program(document, limits, admitted, report)
     if program is None:
         report.raise_if_any()

@@ -85,8 +85,7 @@ def _only_one(sent: Sequence[Mapping[str, Any]], kernel: str) -> None:
 def case_of_body(body: Mapping[str, Any], *, limits: Limits) -> Case:
     """The case of a lookup's body: a case as in a job, and beside it where to look. InvalidInput with every fault."""
     report = Report()
-    for key in [key for key in body if key not in QUESTION_KEYS][:8]:
-        report.add(child("", key), body[key], "unknown key", list(QUESTION_KEYS))
+    report.unknown_keys(body, QUESTION_KEYS)
     for key in WHERE_KEYS:
         if not isinstance(body.get(key), str | None):
             report.add(child("", key), body[key], f"{key!r} is text", "a string, or left out")

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from catalogs import Catalog, Entry
 from search.device.spec import DeviceSpec
-from search.program.report import Report, child
+from search.program.report import Report
 from search.replay.records import replay_document
 from search.selection.replay import DEFAULT_ROUNDS, Arm, Replay, ReplayCase, arms_of, check_rounds
 from tuner_service.db.clock import new_id, now
@@ -39,11 +39,7 @@ def is_acceptance(identifier: str) -> bool:
 def read_accept_request(body: Any) -> AcceptRequest:
     """The request that a JSON body describes. InvalidInput with every fault."""
     report = Report()
-    if not isinstance(body, Mapping):
-        report.add("", body, "a request is a JSON object", list(KEYS))
-        report.raise_if_any()
-    for key in [key for key in body if key not in KEYS][:8]:
-        report.add(child("", str(key)), body[key], "unknown key", list(KEYS))
+    body = report.members(body, KEYS, not_an_object="a request is a JSON object")
     report.raise_if_any()
     return AcceptRequest(
         rounds=check_rounds(body.get("rounds", DEFAULT_ROUNDS)),

@@ -37,11 +37,7 @@ class FreezeRequest:
 def read_freeze_request(body: Any) -> FreezeRequest:
     """The request that a JSON body describes. InvalidInput with every fault."""
     report = Report()
-    if not isinstance(body, Mapping):
-        report.add("", body, "a request is a JSON object", list(KEYS))
-        report.raise_if_any()
-    for key in [key for key in body if key not in KEYS][:8]:
-        report.add(child("", str(key)), body[key], "unknown key", list(KEYS))
+    body = report.members(body, KEYS, not_an_object="a request is a JSON object")
     names = body.get("jobs")
     allowed = f"a list of 1 to {MAXIMUM_JOBS} job ids, each once"
     if not isinstance(names, list) or not 1 <= len(names) <= MAXIMUM_JOBS:
@@ -201,8 +197,7 @@ def _check_filter(one: Any, field_name: str, report: Report) -> None:
     if not isinstance(one, Mapping) or not isinstance(one.get("kernel"), str):
         report.add(field_name, one, "a case names its kernel", list(FILTER_KEYS))
         return
-    for key in one:
-        if key not in FILTER_KEYS:
-            report.add(child(field_name, str(key)), one[key], "unknown key", list(FILTER_KEYS))
-        elif key != "kernel" and not isinstance(one[key], Mapping):
+    report.unknown_keys(one, FILTER_KEYS, pointer=field_name)
+    for key in FILTER_KEYS:
+        if key != "kernel" and not isinstance(one.get(key, {}), Mapping):
             report.add(child(field_name, key), one[key], "not an object", "name to value")

@@ -69,11 +69,7 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
     InvalidInput with every problem found; ``field`` is a JSON pointer into the body.
     """
     report = Report()
-    if not isinstance(body, Mapping):
-        report.add("", body, "a request is a JSON object", list(KEYS))
-        report.raise_if_any()
-    for key in [key for key in body if key not in KEYS][:8]:
-        report.add(child("", str(key)), body[key], "unknown key", list(KEYS))
+    body = report.members(body, KEYS, not_an_object="a request is a JSON object")
     device = _device(body.get("device", DEFAULT_DEVICE), devices, report)
     cases = _cases(body.get("cases"), limits, device, report)
     target = device.target if device else "cpu"

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import JSONResponse, Response
 
 from catalogs import canonical_json, sha256_hex
-from search.errors import InvalidInput, Problem
+from search.program.report import Report
 from tuner_service.api import kinds, schemas_catalogs
 from tuner_service.api.body import parse_object, read_body
 from tuner_service.api.caching import ASK_AGAIN, ETAG_HEADERS, NOT_MODIFIED, cached_response
@@ -99,15 +99,11 @@ def _manifest(request: Request, context: Context, alias: str) -> Response:
 
 
 def _digest(body: dict[str, Any]) -> str:
-    problems_found = [
-        Problem(field=f"/{key}", value=body[key], message="unknown key", allowed=["digest"])
-        for key in body
-        if key != "digest"
-    ]
+    report = Report()
+    report.unknown_keys(body, ("digest",))
     digest = body.get("digest")
     if not isinstance(digest, str) or len(digest) != 64:
         allowed = "the digest of a candidate catalog (GET /v1/catalogs?role=candidate)"
-        problems_found.append(Problem(field="/digest", value=digest, message="not a digest", allowed=allowed))
-    if problems_found:
-        raise InvalidInput(problems_found)
+        report.add("/digest", digest, "not a digest", allowed)
+    report.raise_if_any()
     return str(digest)
