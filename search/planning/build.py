@@ -10,7 +10,7 @@ from search.planning.choices import Choices
 from search.planning.effects import reload_rejection
 from search.planning.fusion import Admitted, admit
 from search.planning.grouping import group_statements
-from search.planning.materialize import Staging, crossing_tiles, stage_outputs, tiles_read_later
+from search.planning.materialize import Staging, stage_outputs, tiles_read_later
 from search.planning.outline import Outline, outline
 from search.planning.ownership import allocated, stripe, tree_rounds
 from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, SerialLoop, Step
@@ -21,6 +21,7 @@ from search.program.dtypes import INT, program_dtypes
 from search.program.ir import DTYPE_BYTES, DType, Tile
 from search.program.walk import statements
 from search.space.candidate import Candidate, CpuMapping, CudaMapping
+from search.space.tiles import crossing_tiles
 from search.space.uses import cacheable_inputs, statement_uses, storable_inputs
 
 STREAMED_ELEMENT_BYTES = 4

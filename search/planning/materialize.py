@@ -9,7 +9,7 @@ from search.outcome import Rejected
 from search.planning.grouping import Grouping
 from search.program.case import Case
 from search.program.ir import DType, Name, Store, Tensor, Tile
-from search.space.uses import Use, column_axes, wide_axes
+from search.space.uses import Use, column_axes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,20 +25,6 @@ def tiles_read_later(uses: Sequence[Use], grouping: Grouping) -> frozenset[str]:
     """Tiles that a later traversal reads. Within its own loop a tile's value is forwarded from op to op."""
     home = {use.statement.name: grouping.loop_of[use.index] for use in uses if isinstance(use.statement, Tile)}
     return frozenset(tile for use in uses for tile in use.tiles if grouping.loop_of[use.index] != home[tile])
-
-
-def crossing_tiles(case: Case, uses: Sequence[Use]) -> dict[str, list[str]]:
-    """Tiles that some statement reads over other axes than their own (axes of one point aside), with those axes.
-
-    Its reader's lanes would need elements that other lanes own, so such a tile can only be recomputed.
-    """
-    owners = {use.statement.name: use.over for use in uses if isinstance(use.statement, Tile)}
-    crossing: dict[str, list[str]] = {}
-    for use in uses:
-        for tile in use.tiles:
-            if wide_axes(case, use.over) != wide_axes(case, owners[tile]):
-                crossing.setdefault(tile, list(use.over))
-    return crossing
 
 
 def stage_outputs(

@@ -67,7 +67,7 @@ class _Verifier:
 
     def run(self) -> tuple[Problem, ...]:
         if not self.program.body:
-            self.report.add("/body", [], "the program has no statements")
+            self.report.add("/body", [], "the program has no statements; store an output")
         self.body(self.program.body, "/body", in_loop=False)
         self.finish()
         return self.report.problems
@@ -123,7 +123,7 @@ class _Verifier:
             elif axis not in self.reads.axes:
                 self.report.add(f"{field}/{position}", axis, f"{shown_text(axis)!r} is not an axis", self.reads.columns)
             elif axis in over[:position]:
-                self.report.add(f"{field}/{position}", axis, f"axis {axis!r} stands twice")
+                self.report.add(f"{field}/{position}", axis, f"axis {axis!r} stands twice; name it once")
         if needed and not over:
             self.report.add(
                 field, [], "a tile has at least one column axis; one value per row is a let", self.reads.columns
@@ -204,7 +204,7 @@ class _Verifier:
                 self.report.add(field, entry, message, self.reads.columns)
                 continue
             if axis in taken:
-                self.report.add(field, entry, f"axis {axis!r} stands twice", self.reads.columns)
+                self.report.add(field, entry, f"axis {axis!r} stands twice; name it once", self.reads.columns)
             taken.append(axis)
             self.reads.used.add(axis)
 
@@ -306,7 +306,7 @@ class _Verifier:
             message = f"{shown_text(statement.count)!r} is not a dim or an integer param"
             self.report.add(here + "/count", statement.count, message, sorted(self.reads.integers))
         if not statement.body:
-            self.report.add(here + "/body", [], "the loop has no statements")
+            self.report.add(here + "/body", [], "the loop has no statements; remove it")
         scalars, tiles, counters = set(self.reads.scalars), dict(self.reads.tiles), set(self.reads.counters)
         if statement.index is not None:
             self.define(statement.index, here + "/index", "int32")
@@ -321,16 +321,20 @@ class _Verifier:
                 message = f"reducer {name!r} is never finalized; its result cannot be read"
                 self.report.add(state.pointer, name, message, {"finalize": {"reducer": name, "into": "..."}})
             elif not state.updated:
-                self.report.add(state.pointer, name, f"reducer {name!r} is never updated")
+                self.report.add(state.pointer, name, f"reducer {name!r} is never updated; add an update, or remove it")
         for name, field in self.defined_at.items():
             together = self.siblings.get(name, (name,))
             if self.reads.used.isdisjoint(together) and name not in self.reads.reducers:
                 self.report.add(field, name, f"{shown_text(name)!r} is computed and never used; remove it or use it")
         for tensor in self.program.tensors:
             if tensor.role == "input" and tensor.name not in self.reads.used:
-                self.report.add(f"/tensors/{tensor.name}", tensor.name, f"input {tensor.name!r} is never read")
+                self.report.add(
+                    f"/tensors/{tensor.name}", tensor.name, f"input {tensor.name!r} is never read; remove it"
+                )
             elif tensor.role == "output" and tensor.name not in self.written:
-                self.report.add(f"/tensors/{tensor.name}", tensor.name, f"output {tensor.name!r} is never written")
+                self.report.add(
+                    f"/tensors/{tensor.name}", tensor.name, f"output {tensor.name!r} is never written; store it"
+                )
         unused = [(f"/params/{param.name}", "param", param.name) for param in self.program.params]
         unused += [(f"/dims/{position}", "dim", dim) for position, dim in enumerate(self.program.dims)]
         unused += [(f"/axes/{axis.name}", "axis", axis.name) for axis in self.program.axes]

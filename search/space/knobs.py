@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from search.program.algorithms import ALGORITHMS, WRITTEN
 from search.program.case import Case
 from search.space.candidate import TargetKind
+from search.space.tiles import fits_no_output
 
 Value: TypeAlias = int | str | bool
 """A value of a knob. ``input`` takes maps too, see ``space.resolve``."""
@@ -38,6 +39,8 @@ class Knob:
     """True for the knobs that a candidate keeps inside ``mapping``."""
     narrow_defaults: Mapping[TargetKind, tuple[Value, ...]] | None = None
     """Default list where some of the case's elements are 16 bits wide, if it differs."""
+    homeless_defaults: Mapping[TargetKind, tuple[Value, ...]] | None = None
+    """Default list where some tile fits no output, if it differs."""
 
     def allowed(self, value: Any) -> bool:
         """True for a value of the domain; a bool is no number and 8.0 is not 8."""
@@ -47,6 +50,8 @@ class Knob:
         """The list that a missing knob takes."""
         if self.narrow_defaults is not None and target in self.narrow_defaults and _has_16_bits(case):
             return self.narrow_defaults[target]
+        if self.homeless_defaults is not None and target in self.homeless_defaults and fits_no_output(case):
+            return self.homeless_defaults[target]
         return self.defaults[target]
 
     def document(self, target: TargetKind) -> dict[str, Any]:
@@ -96,6 +101,7 @@ KNOBS: tuple[Knob, ...] = (
         defaults={"cpu": ("private", "output"), "cuda": ("private", "recompute")},
         # A tile is float32, so an output of 16 bits holds none.
         narrow_defaults={"cpu": ("private", "output", "recompute")},
+        homeless_defaults={"cpu": ("private", "output", "recompute")},
         inert="private",
     ),
     Knob(

@@ -20,6 +20,8 @@ _access = logging.getLogger("tuner.access")
 _log = logging.getLogger("tuner.api")
 CLIENT_CLOSED_REQUEST = 499
 """Status in the access log of a request whose client went away before the answer (as nginx writes it)."""
+DRAINED_BYTES = 32 << 20
+"""The largest body that is read to its end only to be refused."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -120,7 +122,11 @@ def _host_name(host: str) -> str | None:
 
 
 class BodyLimit:
-    """Stops a body that is larger than ``limit_bytes`` as soon as it is known, also one without a length."""
+    """Stops a body that is larger than ``limit_bytes`` as soon as it is known, also one without a length.
+
+    What is left of one within ``DRAINED_BYTES`` is read and dropped before the answer: a client that writes its whole
+    body first would find the connection reset, and never learn what was wrong.
+    """
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self.app, self.limit_bytes = app, limit_bytes
@@ -132,6 +138,8 @@ class BodyLimit:
             return
         length = Headers(scope=scope).get("content-length")
         if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > self.limit_bytes:
+            if int(length[:20]) <= DRAINED_BYTES and "expect" not in Headers(scope=scope):
+                await _drain(receive)
             await respond(answer_for(BodyTooLargeError(self.limit_bytes)))(scope, receive, send)
             return
         received_bytes = 0
@@ -145,3 +153,9 @@ class BodyLimit:
             return message
 
         await self.app(scope, counted, send)
+
+
+async def _drain(receive: Receive) -> None:
+    """Reads a body to its end, keeping nothing of it."""
+    while (message := await receive())["type"] == "http.request" and message.get("more_body", False):
+        pass

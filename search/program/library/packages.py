@@ -84,7 +84,7 @@ def _loaded(package: str, point: metadata.EntryPoint, problems: list[PackageProb
         # A child answers on its standard output: what a package prints must not stand between.
         with contextlib.redirect_stdout(io.StringIO()):
             loaded = point.load()
-        given = [loaded] if isinstance(loaded, Kernel) else list(loaded)
+        given = [loaded] if isinstance(loaded, Kernel | str | bytes) else list(loaded)
     except (Exception, SystemExit) as error:
         refuse(_told(f"{point.value} cannot be loaded", error))
         return []

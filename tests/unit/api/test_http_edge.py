@@ -165,6 +165,19 @@ def test_a_large_body_is_refused_by_its_length_and_while_it_streams(served: Any)
     assert answer.startswith(b"HTTP/1.1 413")
 
 
+def test_a_client_that_writes_all_of_a_large_body_first_still_reads_the_answer(served: Any) -> None:
+    body = b" " * (10 << 20)
+    for _ in range(3):  # without draining the connection is reset while the client still writes
+        with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
+            head = b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            connection.sendall(head % len(body) + body)
+            answer = b""
+            while received := connection.recv(65_536):
+                answer += received
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"body-too-large" in answer
+
+
 def test_a_body_at_the_limit_is_read(served: Any) -> None:
     padding = served.context.settings.max_body_bytes - len(b"{}")
     problem(served.http.post("/v1/jobs", content=b"{}" + b" " * padding), 422, "invalid-request")

@@ -84,6 +84,7 @@ BROKEN = {
     "syntax": ("def", "KERNEL", "SyntaxError"),
     "nothing": ("", "KERNEL", "AttributeError"),
     "text": ("KERNEL = ['softmax']", "KERNEL", "gives str"),
+    "bare_text": ("KERNEL = 'softmax'", "KERNEL", "gives str"),
     "number": ("KERNEL = 3", "KERNEL", "TypeError"),
     "overrides": (DOUBLED.replace("NAME", "softmax"), "KERNEL", "'softmax' is a built-in kernel"),
     "illegal": (DOUBLED.replace("NAME", "wrong").replace('"x + x"', '"x + z"'), "KERNEL", "unknown name 'z'"),

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from search.errors import InvalidInput
+from search.planning.plan import plan_case
+from search.program.resolve import resolve_case
 from search.space.resolve import resolve_space
 
 
@@ -203,3 +205,57 @@ def test_a_kernel_has_the_knobs_that_matter_to_it(kernel, inert, candidates, ker
     space = resolve_space({}, kernel_case(kernel, 17, 65), "cpu")
     assert set(space.inert_knobs) - {"algorithm"} == inert
     assert space.size == candidates
+
+
+CROSSING = {
+    "name": "weighted_sum",
+    "dims": ["rows", "m", "n"],
+    "axes": {
+        "row": {"dim": "rows", "kind": "row"},
+        "i": {"dim": "m", "kind": "column"},
+        "j": {"dim": "n", "kind": "column"},
+    },
+    "tensors": {
+        "x": {"axes": ["row", "i"], "role": "input"},
+        "v": {"axes": ["row", "i", "j"], "role": "input"},
+        "y": {"axes": ["row", "i"], "role": "output"},
+        "total": {"axes": ["row"], "role": "output"},
+    },
+    "body": [
+        {"tile": {"name": "weight", "over": ["i"], "value": "exp(x)"}},
+        {"reduce": {"into": "summed", "op": "sum", "over": ["i", "j"], "value": "weight * v"}},
+        {"store": {"tensor": "y", "over": ["i"], "value": "weight"}},
+        {"store": {"tensor": "total", "over": [], "value": "summed"}},
+    ],
+}
+ROW_ONLY = {
+    "name": "spread",
+    "dims": ["rows", "cols"],
+    "axes": {"row": {"dim": "rows", "kind": "row"}, "col": {"dim": "cols", "kind": "column"}},
+    "tensors": {"x": {"axes": ["row", "col"], "role": "input"}, "y": {"axes": ["row"], "role": "output"}},
+    "body": [
+        {"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}},
+        {"tile": {"name": "off", "over": ["col"], "value": "x - total / cols"}},
+        {"reduce": {"into": "low", "op": "min", "over": ["col"], "value": "off"}},
+        {"reduce": {"into": "high", "op": "max", "over": ["col"], "value": "off * off"}},
+        {"store": {"tensor": "y", "over": [], "value": "high - low"}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "dims"),
+    [(CROSSING, {"rows": 4, "m": 9, "n": 5}), (ROW_ONLY, {"rows": 4, "cols": 16384})],
+    ids=["read over other axes", "no output has its axes"],
+)
+def test_by_default_a_tile_that_fits_no_output_is_recomputed_too(program, dims):
+    case = resolve_case({"program": program, "dims": dims})
+    space = resolve_space({"simd_scope": ["none"], "nontemporal": [False]}, case, "cpu")
+    assert space.document()["materialize"] == ["private", "output", "recompute"]
+    legal = [planned.candidate for planned in plan_case(case, space) if planned.in_space and planned.rejection is None]
+    assert legal
+    assert all(candidate.materialize == "recompute" for candidate in legal)
+
+
+def test_a_tile_that_fits_an_output_keeps_the_short_list(softmax):
+    assert resolve_space({}, softmax, "cpu").document()["materialize"] == ["private", "output"]
