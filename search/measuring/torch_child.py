@@ -29,6 +29,7 @@ from search.measuring.timers import (
 )
 from search.measuring.torch_sequence import torch_sequence
 from search.program.case import Case
+from search.program.ir import Loop
 from search.program.library import kernels
 from search.program.library.torch_call import ALLOCATED, PREALLOCATED, allocation
 from search.program.resolve import resolve_case
@@ -39,6 +40,9 @@ _IMPLEMENTED = {
     "torch_compile": "torch.compile of ",
     "inductor_core": "the compiled function below torch.compile of ",
 }
+UNROLLED_STATEMENTS = 200
+"""Statements in loops, trips times bodies, that are given to torch.compile, which unrolls them all: that many take it
+minutes, in which nothing else can be measured."""
 _REST: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase != "device_batch")
 
 
@@ -155,6 +159,8 @@ class TorchChild:
             )
             owner = allocation(calls, tuple(outputs)) if eager else ALLOCATED
         else:
+            if not eager:
+                _check_unrolled(case)
             run, given = _program(case, outputs), [tensors[name] for name in tensors if name not in outputs]
             implementation = f"program {case.program.name} statement by statement with torch operations"
             owner = ALLOCATED
@@ -173,6 +179,22 @@ class TorchChild:
             plus_infinity=not any(call.wrong_at_plus_infinity for call in calls),
             prepare=prepare,
         )
+
+
+def _check_unrolled(case: Case) -> None:
+    """NotExpressible for loops that torch.compile would take too long for."""
+    from search.measuring.torch_program import NotExpressible
+
+    def statements(loop: Loop) -> int:
+        each = sum(statements(inner) if isinstance(inner, Loop) else 1 for inner in loop.body)
+        return each * int({**case.params, **case.dims}[loop.count])
+
+    unrolled = sum(statements(one) for one in case.program.body if isinstance(one, Loop))
+    if unrolled > UNROLLED_STATEMENTS:
+        message = (
+            f"torch.compile unrolls loops; theirs are {unrolled} statements here, it is given {UNROLLED_STATEMENTS}"
+        )
+        raise NotExpressible(f"{message} at the most")
 
 
 def _program(case: Case, outputs: Sequence[str]) -> Callable[..., Sequence[Any]]:

@@ -240,6 +240,15 @@ def test_structured_ops_loops_arrays_and_shared_buffers_have_a_baseline(program,
     assert samples.implementation.endswith(f"program {program['name']} statement by statement with torch operations")
 
 
+@pytest.mark.parametrize("name", ["torch_compile", "inductor_core"])
+def test_long_loops_are_not_compiled_and_the_baseline_says_so(name, shared) -> None:
+    dims = {"rows": 2, "ni": 3, "nj": 4}
+    case = resolve_case({"program": SEVERAL_SITES, "dims": dims, "params": {"trips": 101}})
+    samples = shared.baseline(case, name, protocol="search")
+    assert samples.error.startswith("NotExpressible: torch.compile unrolls loops; theirs are 202 statements here")
+    assert samples.timing == {}
+
+
 def test_calls_that_follow_each_other_are_one_baseline(shared) -> None:
     case = resolve_case({"kernel": "add_rms_norm", "dims": {"rows": 9, "cols": 40}})
     samples = shared.baseline(case, "torch_eager")
