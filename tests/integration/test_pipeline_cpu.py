@@ -12,6 +12,7 @@ from search.errors import Cancelled
 from search.events import Event, FinalsMeasured, TrialMeasured, event_document, event_from_document
 from search.ledger import CaseState, apply
 from search.measuring.attach import attached_devices
+from search.measuring.protocol import PROTOCOLS
 from search.pipeline import open_case, tune
 from search.program.resolve import resolve_case
 from search.selection.noise import MINIMUM_RETIMES, noise_floor
@@ -99,7 +100,8 @@ def test_finals_are_interleaved_and_the_chosen_ones_have_all_four_phases(tuned):
     state, _ = tuned
     samples = state.finals.samples
     assert samples.rejections == {}
-    assert {len(of) for of in samples.samples_seconds.values()} == {15}
+    rounds = {len(of) for of in samples.samples_seconds.values()}
+    assert (rounds, samples.sittings) == ({PROTOCOLS["finals"].samples}, PROTOCOLS["finals"].sittings)
     for trial in {state.settled.winner, state.settled.reference, state.default.id}:
         assert set(state.trial(trial).timing) == {"device_batch", "device_single", "e2e_batch", "e2e_single"}
 
