@@ -10,12 +10,14 @@ from tuner_service.cli.progress import reporter
 from tuner_service.client import Client, ClientError, Document
 
 
-def follow(client: Client, job_id: str, *, quiet: bool = False) -> Document:
-    """Wait for a job with progress on stderr; the answer is the finished job.
+def follow(client: Client, job_id: str, opening: str = "", *, quiet: bool = False) -> Document:
+    """Say ``opening``, then wait for a job with progress on stderr; the answer is the finished job.
 
     Ctrl-C cancels the job and raises CommandError with status INTERRUPTED.
     """
     try:
+        if opening:  # said in here: whoever reads it may interrupt at once
+            say(opening)
         with reporter(quiet=quiet) as report:
             return client.wait(job_id, report)
     except KeyboardInterrupt:

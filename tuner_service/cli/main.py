@@ -83,6 +83,8 @@ def run(arguments: list[str]) -> int:
     try:
         app(arguments, prog_name="tuner")
     except SystemExit as end:
+        if end.code == ExitStatus.INTERRUPTED:  # what typer makes of Ctrl-C, without a word
+            say("interrupted")
         return end.code if isinstance(end.code, int) else ExitStatus.OK
     except KeyboardInterrupt:
         say("interrupted")

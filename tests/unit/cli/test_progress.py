@@ -71,3 +71,25 @@ def test_ctrl_c_cancels_the_job_in_order() -> None:
         follow(client, "job_1", quiet=True)
     assert raised.value.status == ExitStatus.INTERRUPTED
     assert asked == ["GET /v1/jobs/job_1", "POST /v1/jobs/job_1/cancel", "GET /v1/jobs/job_1"]
+
+
+def test_ctrl_c_as_soon_as_the_job_is_named_cancels_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    said: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(f"{request.method} {request.url.path}")
+        return httpx.Response(200, json=job(True, state="cancelled"))
+
+    def say(text: str) -> None:
+        said.append(text)
+        if text == "job_1: 24 candidates":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tuner_service.cli.follow.say", say)
+    client = Client("http://127.0.0.1:1", transport=httpx.MockTransport(handler))
+    with client, pytest.raises(CommandError) as raised:
+        follow(client, "job_1", "job_1: 24 candidates", quiet=True)
+    assert raised.value.status == ExitStatus.INTERRUPTED
+    assert asked[0] == "POST /v1/jobs/job_1/cancel"
+    assert said[-1] == "job_1 cancelled; what was measured is kept"

@@ -58,11 +58,11 @@ def demo(
             )
         request = demo_request(small=small)
         job = client.submit(request)
-        say(
+        opening = (
             f"POST {client.url}/v1/jobs → {job['id']}: {job['progress']['enumerated']} candidates in "
             f"{counted(len(request['cases']), 'case')}; watch it at {client.url}/docs"
         )
-        job = follow(client, job["id"], quiet=as_json)
+        job = follow(client, job["id"], opening, quiet=as_json)
         trials = list(client.trials(job["id"]))
         if not as_json:
             show_results(job, trials)

@@ -26,7 +26,7 @@ from tuner_service.cli.options import (
     SpaceOption,
     UrlOption,
 )
-from tuner_service.cli.output import print_json, print_line, say
+from tuner_service.cli.output import print_json, print_line
 from tuner_service.cli.request import build_cases, build_request, check_words
 from tuner_service.cli.results import shortfalls
 from tuner_service.cli.show import show_results
@@ -70,8 +70,8 @@ def tune(
                 print_line(job["id"])
             return
         found = f"{job['progress']['enumerated']} candidates in {counted(len(job['cases']), 'case')}"
-        say(f"{job['id']}: {found} on {job['device']['name']}")
-        job = follow(client, job["id"], quiet=as_json)
+        opening = f"{job['id']}: {found} on {job['device']['name']}"
+        job = follow(client, job["id"], opening, quiet=as_json)
         if as_json:
             print_json(job)
         else:
