@@ -7,7 +7,8 @@ DATA_DIR ?= .data
 # Tests share the cores, a file of slow ones to a worker; those that replay acceptances need the machine to themselves.
 TEST_WORKERS ?= 2
 QUICK_TESTS := tests/architecture tests/contract tests/golden tests/migration tests/property tests/unit
-SLOW_TESTS := tests/integration tests/e2e
+# The pages first: they are the longest file, and one worker has them to itself.
+SLOW_TESTS := tests/e2e tests/integration
 
 .PHONY: setup demo test lint types serve bench bench-winners clean check-machine
 .DELETE_ON_ERROR:
