@@ -134,9 +134,19 @@ def _tilelang(hashes: FileHashes) -> dict[str, Any]:
     record = importlib.metadata.distribution("tilelang").read_text("RECORD") or ""
     return {
         "version": importlib.metadata.version("tilelang"),
-        "record_sha256": hashlib.sha256(record.encode()).hexdigest(),
+        "record_sha256": hashlib.sha256("\n".join(_packaged(record)).encode()).hexdigest(),
         "sha256": {path.name: hashes.sha256(path) for path in libraries if not path.name.startswith("libstub")},
     }
+
+
+def _packaged(record: str) -> list[str]:
+    """The lines of a RECORD that say what the package holds, not how and by whom it was installed.
+
+    Bytecode, and marks of the installer (asked for by name or as a dependency), differ between equal installations: a
+    catalog would serve only the virtual environment that it was made in.
+    """
+    lines = (line.strip() for line in record.splitlines())
+    return sorted(line for line in lines if line.startswith("tilelang/") and not line.endswith(".pyc,,"))
 
 
 def lowering_sha256() -> str:
