@@ -124,35 +124,26 @@ def parse_budget(word: str) -> int | None:
 
 
 def build_cases(
+    stated: Mapping[str, Any],
     *,
-    kernel: str | None,
-    program: Path | None,
     shapes: Sequence[str] | None,
     dims: Sequence[str] | None,
-    params: Sequence[str] | None,
-    dtypes: Sequence[str] | None,
     kernel_document: Callable[[str], Mapping[str, Any]],
 ) -> list[Document]:
-    """The ``cases`` of a request. ``kernel_document(name)`` is asked for the order of a built-in kernel's dims."""
-    if (kernel is None) == (program is None):
-        raise CommandError("name one kernel, or give one --program FILE")
-    if kernel is not None:
-        what: Document = {"kernel": kernel}
-        names = list(kernel_document(kernel)["dims"])
-    else:
-        assert program is not None
-        document = read_program(program)
-        what = {"program": document}
-        listed = document.get("dims")
-        names = [str(name) for name in listed] if isinstance(listed, list) else []
-    if params:
-        what["params"] = {n: parse_number("--param", t) for n, t in parse_pairs("--param", params).items()}
-    if dtypes:
-        what["dtypes"] = dict(parse_pairs("--dtype", dtypes))
-    return [{**what, "dims": extents} for extents in parse_dims(dims, shapes, names)]
+    """The ``cases`` of a request, from what :func:`read_words` gave.
+
+    ``kernel_document(name)`` is asked for the order of a built-in kernel's dims.
+    """
+    names = list(kernel_document(stated["kernel"])["dims"]) if "kernel" in stated else _program_dims(stated["program"])
+    return [{**stated, "dims": extents} for extents in parse_dims(dims, shapes, names)]
 
 
-def check_words(
+def _program_dims(document: Mapping[str, Any]) -> list[str]:
+    listed = document.get("dims")
+    return [str(name) for name in listed] if isinstance(listed, list) else []
+
+
+def read_words(
     *,
     kernel: str | None,
     program: Path | None,
@@ -163,19 +154,27 @@ def check_words(
     space: Sequence[str] | None = None,
     budget: str | None = None,
     labels: Sequence[str] | None = None,
-) -> None:
-    """Raises what is wrong with the words and files as such: call it before a service is looked for or started.
+) -> Document:
+    """What every case says: kernel or program, params, dtypes. Reads the program once: it may come from a pipe.
 
+    Raises what is wrong with any of the words and files as such: call it before a service is looked for or started.
     Only the shapes of a built-in kernel are left to :func:`build_cases`, as they need its dims.
     """
-    words = {"kernel": kernel, "program": program, "params": params, "dtypes": dtypes}
     if program is None:
         for word in dims or ():
             for text in parse_pairs("--dims", [word]).values():
                 parse_extent("--dims", word, text)
-        shapes, dims = None, ["rows=1"]
-    build_cases(**words, shapes=shapes, dims=dims, kernel_document=lambda _: {"dims": []})  # type: ignore[arg-type]
+    if (kernel is None) == (program is None):
+        raise CommandError("name one kernel, or give one --program FILE")
+    stated: Document = {"kernel": kernel} if program is None else {"program": read_program(program)}
+    if params:
+        stated["params"] = {n: parse_number("--param", t) for n, t in parse_pairs("--param", params).items()}
+    if dtypes:
+        stated["dtypes"] = dict(parse_pairs("--dtype", dtypes))
+    if program is not None:
+        parse_dims(dims, shapes, _program_dims(stated["program"]))
     build_request(cases=[], device="", space=space, budget=budget, labels=labels)
+    return stated
 
 
 def build_request(

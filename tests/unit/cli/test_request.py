@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,13 @@ from tuner_service.cli.output import visible
 
 def cases(**given: Any) -> list[dict[str, Any]]:
     plain: dict[str, Any] = dict.fromkeys(("kernel", "program", "shapes", "dims", "params", "dtypes"))
-    return request.build_cases(**{**plain, **given}, kernel_document=lambda name: {"dims": ["rows", "cols"]})
+    words = {**plain, **given}
+    return request.build_cases(
+        request.read_words(**words),
+        shapes=words["shapes"],
+        dims=words["dims"],
+        kernel_document=lambda name: {"dims": ["rows", "cols"]},
+    )
 
 
 def test_shapes_follow_the_order_of_the_dims_and_each_is_a_case() -> None:
@@ -159,3 +167,14 @@ def test_a_list_of_a_knob_is_read_strictly(text: str) -> None:
 def test_what_a_terminal_would_obey_is_shown_instead() -> None:
     trick = "\x1b[31mx\u202ey\u200bz\x00\u2028 \xa0é\n"
     assert visible(trick) == "\\x1b[31mx\\u202ey\\u200bz\\x00\\u2028 \xa0é\n"
+
+
+def test_a_program_that_comes_from_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "program"
+    os.mkfifo(pipe)
+    document = {"name": "p", "dims": ["rows", "cols"]}
+    writer = threading.Thread(target=pipe.write_text, args=(json.dumps(document),))
+    writer.start()
+    found = cases(program=pipe, shapes=["2x3"])
+    writer.join()
+    assert found == [{"program": document, "dims": {"rows": 2, "cols": 3}}]

@@ -21,7 +21,7 @@ from tuner_service.cli.options import (
     UrlOption,
 )
 from tuner_service.cli.output import print_json, print_line
-from tuner_service.cli.request import build_cases, check_words
+from tuner_service.cli.request import build_cases, read_words
 from tuner_service.cli.words import candidate_words, seconds_words
 from tuner_service.client import ApiProblem, Client, Document
 
@@ -47,11 +47,11 @@ def lookup(
     as_json: JsonOption = False,
 ) -> None:
     """Look a winner up by its exact key. Never guesses: a miss says which fields differ, and exits 1."""
-    words: dict[str, Any] = {"kernel": kernel, "program": program, "shapes": shape, "dims": dims}
-    words |= {"params": param, "dtypes": dtype}
-    check_words(**words)
+    stated = read_words(kernel=kernel, program=program, shapes=shape, dims=dims, params=param, dtypes=dtype)
     with connected(url=url, data_dir=data_dir) as client:
-        cases = build_cases(**words, kernel_document=lambda name: kernel_or_program(client, name))
+        cases = build_cases(
+            stated, shapes=shape, dims=dims, kernel_document=lambda name: kernel_or_program(client, name)
+        )
         if len(cases) != 1:
             raise CommandError("look one shape up at a time")
         try:

@@ -23,7 +23,7 @@ from tuner_service.cli.options import (
     UrlOption,
 )
 from tuner_service.cli.output import print_json, print_line, print_table
-from tuner_service.cli.request import build_cases, build_request, check_words
+from tuner_service.cli.request import build_cases, build_request, read_words
 from tuner_service.cli.results import rejection_rows
 from tuner_service.cli.words import NOTHING, candidate_words, case_words, detail_words, outcome_words
 
@@ -44,11 +44,11 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Plan every candidate of a space without measuring: what would be tried, what is rejected and why."""
-    words: dict[str, Any] = {"kernel": kernel, "program": program, "shapes": shape, "dims": dims}
-    words |= {"params": param, "dtypes": dtype}
-    check_words(**words, space=space, budget=budget)
+    stated = read_words(
+        kernel=kernel, program=program, shapes=shape, dims=dims, params=param, dtypes=dtype, space=space, budget=budget
+    )
     with connected(url=url, data_dir=data_dir) as client:
-        cases = build_cases(**words, kernel_document=client.kernel)
+        cases = build_cases(stated, shapes=shape, dims=dims, kernel_document=client.kernel)
         found = client.plan(build_request(cases=cases, device=device, space=space, budget=budget))
     if as_json:
         print_json(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -27,7 +27,7 @@ from tuner_service.cli.options import (
     UrlOption,
 )
 from tuner_service.cli.output import print_json, print_line
-from tuner_service.cli.request import build_cases, build_request, check_words
+from tuner_service.cli.request import build_cases, build_request, read_words
 from tuner_service.cli.results import shortfalls
 from tuner_service.cli.show import show_results
 from tuner_service.cli.words import counted
@@ -55,12 +55,20 @@ def tune(
 
     Exit status 1: the job failed or was cancelled, or some case has no winner.
     """
-    words: dict[str, Any] = {"kernel": kernel, "program": program, "shapes": shape, "dims": dims}
-    words |= {"params": param, "dtypes": dtype}
-    check_words(**words, space=space, budget=budget, labels=label)
+    stated = read_words(
+        kernel=kernel,
+        program=program,
+        shapes=shape,
+        dims=dims,
+        params=param,
+        dtypes=dtype,
+        space=space,
+        budget=budget,
+        labels=label,
+    )
     refusal = "--no-wait leaves the job to a service that stays; start one with `tuner serve`"
     with connected(url=url, data_dir=data_dir, private=wait, without=refusal) as client:
-        cases = build_cases(**words, kernel_document=client.kernel)
+        cases = build_cases(stated, shapes=shape, dims=dims, kernel_document=client.kernel)
         body = build_request(cases=cases, device=device, space=space, budget=budget, baselines=baseline, labels=label)
         job = client.submit(body, idempotency_key=idempotency_key)
         if not wait:
