@@ -88,8 +88,8 @@ class Bench:
             harm = harm or found
             if found is not None and found.reason == "guard_overwritten":
                 break
+            left_out = None if plus_infinity else self._rows_with_plus_infinity(one)
             for output in self._outputs:
-                left_out = None if plus_infinity else self._rows_with_plus_infinity(one)
                 self._compare(output, outputs[output], one, tally, left_out)
         inputs = tuple(_input_check(name, tallies[name], passes[name], guard_elements[name]) for name in tallies)
         rejection = harm or _charge(tallies)

@@ -272,9 +272,7 @@ class _Outliner:
                 stripe_scalars=extent,
                 ops=tuple(loop.ops),
                 statements=tuple(loop.statements),
-                serial=any(
-                    isinstance(op, Accumulate) and self._reductions.states[op.reducer].strict for op in loop.ops
-                ),
+                serial=self._reductions.strict(loop.ops),
             )
         )
         self._steps += [step for step, _ in loop.behind]

@@ -67,11 +67,6 @@ class Monoid:
     combine: Expressions
     gather: Gather | None = None
 
-    @property
-    def places(self) -> bool:
-        """Whether the place of a contribution matters."""
-        return any(component.name == "index" for component in self.components)
-
 
 _ARGMAX = {
     "wins": "{x} > a_value or ({x} != {x} and a_value == a_value)"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from catalogs.fields import is_sha256
 from catalogs.key import ANY_TOOLCHAIN, AnyToolchain
 from catalogs.lookup import Query
 from search.device.spec import DeviceSpec
@@ -23,7 +24,6 @@ from tuner_service.api.query import parse_pairs
 ANY_WORD = "any"
 WHERE_KEYS = ("device", "toolchain", "catalog")
 QUESTION_KEYS = (*CASE_KEYS, *WHERE_KEYS)
-_HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 def case_of_parameters(
@@ -116,11 +116,6 @@ def question(
     )
 
 
-def is_digest(text: str) -> bool:
-    """Whether a word is a sha256 in hexadecimal digits."""
-    return len(text) == 64 and set(text) <= _HEX_DIGITS
-
-
 def _numbers(text: str, *, name: str) -> dict[str, int | float]:
     numbers: dict[str, int | float] = {}
     for key, value in parse_pairs(text, name=name).items():
@@ -141,7 +136,7 @@ def _device(asked: str | None, devices: Mapping[str, DeviceSpec], pointer: str) 
     matching = [d for d in devices.values() if asked in (None, d.id, d.kind, d.identity_digest)]
     if len({d.identity_digest for d in matching}) == 1:
         return matching[0].identity_digest, matching[0].toolchain_fingerprint
-    if asked is not None and not matching and is_digest(asked):
+    if asked is not None and not matching and is_sha256(asked):
         return asked, None
     message = "several attached devices match; name one by id" if matching else "no such device is attached"
     allowed = sorted({d.id for d in devices.values()} | {d.kind for d in devices.values()})
@@ -153,7 +148,7 @@ def _device(asked: str | None, devices: Mapping[str, DeviceSpec], pointer: str) 
 def _toolchain(asked: str | None, attached: str | None, pointer: str) -> str | AnyToolchain:
     if asked == ANY_WORD:
         return ANY_TOOLCHAIN
-    if asked is not None and is_digest(asked):
+    if asked is not None and is_sha256(asked):
         return asked
     if asked is None and attached is not None:
         return attached

@@ -7,20 +7,20 @@ from functools import lru_cache
 from sqlalchemy.orm import Session
 
 from catalogs import Catalog
+from catalogs.fields import is_sha256
 from catalogs.format import Entry
 from catalogs.key import ANY_TOOLCHAIN
 from catalogs.lookup import Query
-from tuner_service.api.questions import is_digest
 from tuner_service.db.queries.catalogs import catalog_row
 from tuner_service.jobs.promote import check_alias, manifest_of
 
 
-def frozen_entries(session: Session, catalog: str, query: Query, *, pointer: str = "/query") -> list[Entry]:
+def frozen_entries(session: Session, catalog: str, query: Query, *, pointer: str) -> list[Entry]:
     """Entries of the catalogs that a digest or an alias names; of an alias, those of the asked device and toolchain.
 
     NotFound for an unknown digest or alias, InvalidInput (at ``pointer``) for a word that is neither.
     """
-    if is_digest(catalog):
+    if is_sha256(catalog):
         digests = [catalog]
     else:
         manifest = manifest_of(session, check_alias(catalog, pointer=f"{pointer}/catalog"))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from catalogs import Catalog, CatalogConflict, DeviceIdentity, canonical_json, freeze, sha256_hex
+from catalogs import Catalog, CatalogConflict, DeviceIdentity, KernelRow, canonical_json, freeze, sha256_hex
 from search.device.spec import DeviceSpec
 from search.program.case import Case
 from search.program.report import Report, child
@@ -75,7 +75,8 @@ def freeze_jobs(database: Database, request: FreezeRequest) -> dict[str, Any]:
         raise Conflict("no case of these jobs can be frozen", members={"left_out": left_out})
     with database.read() as session:
         bound = [{**row, SEARCH_SHA256: _search_sha256(session, row)} for row in kept]
-    frozen = {role: _frozen(bound, role, device) for role in ROLES}
+    kernels = [kernel_row(_case(row)) for row in kept]
+    frozen = {role: _frozen(bound, role, device, kernels) for role in ROLES}
     with database.write() as session:
         catalogs.insert_catalog(session, _row(frozen["candidate"], frozen["reference"], device, request))
         catalogs.insert_catalog(session, _row(frozen["reference"], frozen["candidate"], device, request))
@@ -134,15 +135,14 @@ def _one_device(rows: Iterable[Mapping[str, Any]]) -> DeviceSpec:
     return DeviceSpec.from_document(next(iter(found.values()))["device"])
 
 
-def _frozen(rows: Iterable[Mapping[str, Any]], role: Role, device: DeviceSpec) -> Catalog:
-    rows = list(rows)
+def _frozen(rows: Sequence[Mapping[str, Any]], role: Role, device: DeviceSpec, kernels: Sequence[KernelRow]) -> Catalog:
     identity = DeviceIdentity(kind=device.kind, identity=device.identity)
     described = sha256_hex(device.toolchain) == device.toolchain_fingerprint
     try:
         return freeze(
             [entry_of(row, role=role) for row in rows],
             role=role,
-            kernels=[kernel_row(_case(row)) for row in rows],
+            kernels=kernels,
             device=identity if identity.digest == device.identity_digest else device.identity_digest,
             toolchain=device.toolchain if described else device.toolchain_fingerprint,
         )

@@ -19,6 +19,7 @@ from tuner_service.api.problems import ProblemError
 from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.jobs.acceptance import accept, read_accept_request
 from tuner_service.jobs.acceptance_ledger import get_acceptance, list_acceptances
+from tuner_service.jobs.states import job_has_ended
 
 router = APIRouter(prefix="/v1", tags=["catalogs"])
 
@@ -151,7 +152,7 @@ def cancel_acceptance(context: ContextOf, acceptance_id: AcceptanceId) -> JSONRe
     """Stops the replay at once; there is then no verdict. One that has succeeded or failed answers 409."""
     with context.database.read() as session:
         state = acceptance_queries.acceptance_row(session, acceptance_id)["state"]
-    if state not in ("succeeded", "failed", "cancelled"):
+    if not job_has_ended(state):
         context.runtime.cancel(acceptance_id)
     with context.database.read() as session:
         document = get_acceptance(session, acceptance_id)

@@ -19,6 +19,7 @@ from tuner_service.api.problems import ProblemError
 from tuner_service.api.requests import resolve
 from tuner_service.api.streams import job_events, nothing_left, parse_last_event_id
 from tuner_service.db.queries import jobs as job_queries
+from tuner_service.jobs.states import job_has_ended
 from tuner_service.jobs.submit import submit
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -127,7 +128,7 @@ def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
     Cancelling a cancelled job changes nothing; one that has succeeded or failed answers 409."""
     with context.database.read() as session:
         state = job_queries.job_row(session, job_id)["state"]
-    if state not in ("succeeded", "failed", "cancelled"):
+    if not job_has_ended(state):
         context.runtime.cancel(job_id)
     document = _document(context, job_id)
     if document["state"] in ("succeeded", "failed"):
@@ -173,7 +174,7 @@ def _document(context: Context, job_id: str) -> dict[str, Any]:
 def _with_waiting(context: Context, job: dict[str, Any]) -> dict[str, Any]:
     """The job's JSON with the reason why it waits: the process knows it, the ledger cannot always be written then."""
     reason = None
-    if job["state"] not in ("succeeded", "failed", "cancelled"):
+    if not job_has_ended(job["state"]):
         problem = context.database.write_problem
         reason = context.runtime.waiting().get(job["id"]) or (None if problem is None else str(problem))
     return {**job, "waiting": reason}
