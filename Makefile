@@ -24,7 +24,7 @@ check-machine:
 $(STAMP): pyproject.toml | check-machine
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tune,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tune,cuda,dev]'
 	@touch $@
 
 demo: $(STAMP)

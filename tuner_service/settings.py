@@ -167,6 +167,11 @@ class SettingDescription:
 CHILDREN_READ: tuple[tuple[str, str, str], ...] = (
     ("TUNER_CC", "gcc", "C compiler, a name on the PATH or a path. Read from the environment by what compiles."),
     (
+        "TUNER_NVCC",
+        "nvcc",
+        "CUDA compiler, a name on the PATH or a path; 'none' takes NVRTC from PyPI, as where there is no nvcc.",
+    ),
+    (
         "TUNER_LOCK_DIR",
         str(Path(tempfile.gettempdir()) / "tuner-device-locks"),
         "Directory of the host-wide device locks. All that measure on this host must name the same.",

@@ -31,7 +31,7 @@ POLL_SECONDS = 0.05
 MAX_LINE_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 16
 _TOKEN_NAME = "TUNER_CHILD_TOKEN"  # noqa: S105 - a mark to find processes by, no secret
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "TUNER_CC")
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "TUNER_CC", "TUNER_NVCC")
 """A child sees these variables and no others: the service's own hold passwords."""
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])

@@ -12,8 +12,10 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 from search.errors import Cancelled, ToolchainUnavailable
 
@@ -46,21 +48,38 @@ class Ended:
         return f"{how}: {printed}" if printed else f"{how}, and it printed nothing"
 
 
+class CommandTimeout(ToolchainUnavailable):
+    """A command did not end in time; ``printed`` is the end of what it had written to stderr."""
+
+    def __init__(self, message: str, printed: str) -> None:
+        self.printed = printed
+        super().__init__(message)
+
+
 def run_command(
-    words: Sequence[str], *, timeout_seconds: float, cancelled: Callable[[], bool] = lambda: False
+    words: Sequence[str],
+    *,
+    timeout_seconds: float,
+    cancelled: Callable[[], bool] = lambda: False,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
 ) -> Ended:
     """Runs a command to its end, without input, in a process group that is killed whatever happens.
 
-    Raises ToolchainUnavailable when it cannot be started or does not end in time, Cancelled when ``cancelled()`` says
-    so; both within a moment.
+    ``folder``: where it runs; ``environment``: variables besides this process's own; ``output``: a file that takes
+    all of stdout. Raises ToolchainUnavailable when it cannot be started or (CommandTimeout) does not end in time,
+    Cancelled when ``cancelled()`` says so; both within a moment.
     """
     try:
         process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if output is None else output,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            cwd=folder,
+            env={**os.environ, **environment} if environment else None,
         )
     except OSError as error:
         raise ToolchainUnavailable(f"{words[0]} cannot be started: {error.strerror or error}") from error
@@ -72,7 +91,8 @@ def run_command(
             if cancelled():
                 raise Cancelled(f"{words[0]} was stopped")
             if time.monotonic() > deadline:
-                raise ToolchainUnavailable(f"{words[0]} did not end within {timeout_seconds:g} s")
+                message = f"{words[0]} did not end within {timeout_seconds:g} s"
+                raise CommandTimeout(message, streams.text("stderr"))
             streams.read(_POLL_SECONDS)
         streams.read(0)
     finally:
@@ -91,7 +111,8 @@ class _Streams:
         self._kept = {"stdout": b"", "stderr": b""}
         self._open = selectors.DefaultSelector()
         for name, stream in (("stdout", process.stdout), ("stderr", process.stderr)):
-            assert stream is not None
+            if stream is None:  # it goes to a file
+                continue
             os.set_blocking(stream.fileno(), False)
             self._open.register(stream, selectors.EVENT_READ, name)
 
@@ -117,8 +138,8 @@ class _Streams:
         """Closes our ends."""
         self._open.close()
         for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
-            stream.close()
+            if stream is not None:
+                stream.close()
 
 
 def _kill(group: int) -> None:

@@ -80,15 +80,38 @@ class CodeFacts:
     """Of the TileLang text, which can be emitted and compared where neither TileLang nor a compiler is installed."""
     numerics: Mapping[str, str] = field(default_factory=dict)
     """What the numbers may do, by name (``exp``, ``division``, ``sum reduction``, …)."""
+    spill_store_bytes: int | None = None
+    """Of the spill instructions in the code, counted once each; ``spill_bytes`` is stores and loads together."""
+    spill_load_bytes: int | None = None
+    static_shared_bytes: int | None = None
+    """``shared_bytes`` is static and dynamic together."""
+    dynamic_shared_bytes: int | None = None
+    constant_bytes: int | None = None
+    threads_per_block: int | None = None
+    memory_instructions: Mapping[str, Mapping[str, int]] | None = None
+    """Instruction → bits of one access → sites in the code: ``{"LDG": {"128": 8}}``."""
+    shuffle_instructions: int | None = None
+    warp_reduction_instructions: int | None = None
+    barrier_instructions: int | None = None
+    collective: Literal["none", "warp_shuffle", "shared_memory"] | None = None
+    """How threads combine values, by what is in the code."""
+    occupancy: Mapping[str, Any] | None = None
+    """Estimate: ``blocks_per_sm``, ``warps_per_sm``, ``fraction``, ``limited_by``."""
 
     def document(self) -> dict[str, Any]:
-        """JSON form (the ``code`` object of a trial)."""
-        return {**vars(self), "numerics": dict(self.numerics)}
+        """JSON form (the ``code`` object of a trial). What only a CUDA kernel has is left out where there is none."""
+        shown = {k: v for k, v in vars(self).items() if v is not None or k not in _CUDA_FACTS}
+        return {**shown, "numerics": dict(self.numerics)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> CodeFacts:
         """Inverse of :meth:`document`; keys it does not know are ignored."""
         return cls(**{k: document[k] for k in cls.__dataclass_fields__ if k in document})
+
+
+_FACTS = tuple(CodeFacts.__dataclass_fields__)
+_CUDA_FACTS = frozenset(_FACTS[_FACTS.index("numerics") + 1 :])
+"""CPU documents keep the bytes that they had before there was CUDA."""
 
 
 @dataclass(frozen=True, kw_only=True)

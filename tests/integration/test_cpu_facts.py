@@ -8,7 +8,7 @@ import pytest
 
 from search.lowering.cpu.compile import CompileError, Member, compile_library, compile_members
 from search.lowering.cpu.dialect import Kernel
-from search.lowering.cpu.elf import ObjectFile
+from search.lowering.elf import ObjectFile
 from search.lowering.cpu.facts import FunctionFacts
 from search.lowering.cpu.toolchain import compiler
 

@@ -11,7 +11,7 @@ import pytest
 
 from search.errors import Cancelled, ToolchainUnavailable
 from search.lowering.cpu import toolchain
-from search.lowering.cpu.file_hashes import FileHashes
+from search.lowering.file_hashes import FileHashes
 from search.measuring.attach import attached_devices
 
 pytestmark = pytest.mark.toolchain

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search.lowering.cpu.elf import MACHINE_X86_64, ObjectFile
+from search.lowering.elf import MACHINE_X86_64, ObjectFile
 from search.lowering.cpu.toolchain import objdump
 
 _DISASSEMBLY_SECONDS = 60.0

@@ -5,9 +5,6 @@ Imports no TileLang: a fingerprint is read from files and package metadata, so t
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
@@ -18,7 +15,9 @@ from typing import Any
 
 from search.errors import ToolchainUnavailable
 from search.lowering.command import run_command
-from search.lowering.cpu.file_hashes import FileHashes
+from search.lowering.file_hashes import FileHashes
+from search.lowering.sources import lowering_sha256
+from search.lowering.tilelang_package import NO_TILELANG, describe_tilelang, tilelang_folder
 
 HEADER = Path(__file__).with_name("tuner.h")
 _X86_FLAGS = ("-mprefer-vector-width=512", "-fcf-protection=none")
@@ -41,7 +40,6 @@ COMPILE_FLAGS: tuple[str, ...] = (
 """Never -ffast-math: it is wrong on NaN and infinite rows, and loading such a library sets flush-to-zero."""
 LINK_FLAGS: tuple[str, ...] = ("-shared", "-s")
 LIBRARIES: tuple[str, ...] = ("-lm",)
-_NO_TILELANG = "TileLang is not installed; install the extra 'tune'"
 ANSWER_SECONDS = 5.0
 """A compiler that takes longer for a question or a trivial program is taken for broken."""
 _PROGRAM = '#include "tuner.h"\nint main(void) { return tuner_exp(0.0f) == 1.0f ? 0 : 1; }\n'
@@ -69,8 +67,8 @@ def check(*, work_dir: Path | None = None, cancelled: Callable[[], bool] = lambd
 
     Takes ``ANSWER_SECONDS`` at most when it hangs. Raises Cancelled when ``cancelled()`` says so.
     """
-    if importlib.util.find_spec("tilelang") is None:
-        return _NO_TILELANG
+    if tilelang_folder() is None:
+        return NO_TILELANG
     try:
         cc = compiler()
         objdump()
@@ -99,10 +97,10 @@ def fingerprint(*, cache_dir: Path | None = None, cancelled: Callable[[], bool] 
     hashes = FileHashes(cache_dir)
     described = {
         "compiler": _compiler(hashes, cancelled),
-        "tilelang": _tilelang(hashes),
+        "tilelang": describe_tilelang(hashes),
         "libc": " ".join(platform.libc_ver()),
         "flags": [*COMPILE_FLAGS, *LINK_FLAGS, *LIBRARIES],
-        "lowering_sha256": lowering_sha256(),
+        "lowering_sha256": lowering_sha256("cpu"),
     }
     hashes.save()
     return described
@@ -123,47 +121,6 @@ def _compiler(hashes: FileHashes, cancelled: Callable[[], bool]) -> dict[str, An
         "version": version[0] if version else "unknown",
         "sha256": {name: hashes.sha256(path) for name, path in files.items()},
     }
-
-
-def _tilelang(hashes: FileHashes) -> dict[str, Any]:
-    spec = importlib.util.find_spec("tilelang")
-    if spec is None or not spec.submodule_search_locations:
-        return {"unavailable": _NO_TILELANG}
-    folder = Path(next(iter(spec.submodule_search_locations)))
-    libraries = sorted((folder / "lib").glob("lib*.so"))
-    record = importlib.metadata.distribution("tilelang").read_text("RECORD") or ""
-    return {
-        "version": importlib.metadata.version("tilelang"),
-        "record_sha256": hashlib.sha256("\n".join(_packaged(record)).encode()).hexdigest(),
-        "sha256": {path.name: hashes.sha256(path) for path in libraries if not path.name.startswith("libstub")},
-    }
-
-
-def _packaged(record: str) -> list[str]:
-    """The lines of a RECORD that say what the package holds, not how and by whom it was installed.
-
-    Bytecode, and marks of the installer (asked for by name or as a dependency), differ between equal installations: a
-    catalog would serve only the virtual environment that it was made in.
-    """
-    lines = (line.strip() for line in record.splitlines())
-    return sorted(line for line in lines if line.startswith("tilelang/") and not line.endswith(".pyc,,"))
-
-
-def lowering_sha256() -> str:
-    """sha256 over our own sources that decide what code a schedule becomes."""
-    root = Path(__file__).resolve().parents[2]
-    paths = {
-        *root.glob("lowering/*.py"),
-        *root.glob("lowering/cpu/*.py"),
-        HEADER.resolve(),
-        *root.glob("planning/*.py"),
-        *root.glob("program/*.py"),
-        root / "space" / "uses.py",
-    }
-    digest = hashlib.sha256()
-    for path in sorted(paths):
-        digest.update(f"{path.relative_to(root)} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
 
 
 def _answer(command: list[str], cancelled: Callable[[], bool]) -> str:

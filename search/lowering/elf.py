@@ -1,4 +1,4 @@
-"""Just enough of ELF64 (little endian) to compare functions of one relocatable object. Standard library only."""
+"""Just enough of ELF64 (little endian) to compare functions of one object or cubin. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 _SHT_RELA = 4
 _SHT_SYMTAB = 2
 _SHT_NOBITS = 8
+_SHT_REL = 9
 _STT_SECTION = 3
 _SHN_LORESERVE = 0xFF00
 MACHINE_X86_64 = 62
@@ -47,7 +48,7 @@ class Section:
 
 
 class ObjectFile:
-    """A relocatable object, parsed once. ValueError when the bytes are no such thing."""
+    """A relocatable object or a cubin, parsed once. ValueError when the bytes are no such thing."""
 
     def __init__(self, data: bytes) -> None:
         if data[:6] != b"\x7fELF\x02\x01":
@@ -96,15 +97,22 @@ class ObjectFile:
         return out
 
     @cached_property
-    def _relocation_tables(self) -> dict[int, bytes]:
-        return {section.info: section.data for section in self.sections if section.kind == _SHT_RELA}
+    def _relocation_rows(self) -> dict[int, list[tuple[int, int, int]]]:
+        """Per patched section: offset, info, addend (0 where the field itself holds it)."""
+        out: dict[int, list[tuple[int, int, int]]] = {}
+        for section in self.sections:
+            if section.kind == _SHT_RELA:
+                out.setdefault(section.info, []).extend(struct.iter_unpack("<QQq", section.data))
+            elif section.kind == _SHT_REL:
+                rows = struct.iter_unpack("<QQ", section.data)
+                out.setdefault(section.info, []).extend((offset, info, 0) for offset, info in rows)
+        return out
 
     def relocations(self, section: int) -> list[Relocation]:
         """What must be patched in a section, by offset."""
-        rows = struct.iter_unpack("<QQq", self._relocation_tables.get(section, b""))
         out = [
             Relocation(offset=offset, kind=info & 0xFFFFFFFF, symbol=self.symbols[info >> 32], addend=addend)
-            for offset, info, addend in rows
+            for offset, info, addend in self._relocation_rows.get(section, [])
         ]
         return sorted(out, key=lambda relocation: relocation.offset)
 

@@ -1,0 +1,62 @@
+"""What one streaming multiprocessor of each architecture has, and what a block may take of it.
+
+Source: CUDA C++ Programming Guide, "Compute Capabilities" (technical specifications per compute capability), and, for
+how registers and shared memory are handed out, NVIDIA's ``cuda_occupancy.h`` (CUDA 13.0), which a test compares with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+WARP_THREADS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmLimits:
+    """Limits of one multiprocessor and of one block on it."""
+
+    threads_per_sm: int
+    blocks_per_sm: int
+    barriers_per_sm: int
+    shared_bytes_per_sm: int
+    shared_bytes_per_block: int
+    """What a block may have, static and dynamic together, when the launch opts in; 48 KiB without."""
+    threads_per_block: int = 1024
+    registers_per_sm: int = 65536
+    registers_per_block: int = 65536
+    registers_per_thread: int = 255
+    register_unit: int = 256
+    """Registers are handed to a warp in multiples of this."""
+    sub_partitions: int = 4
+    """Each has its own share of the registers, and a warp lives in one of them."""
+    reserved_shared_bytes_per_block: int = 1024
+    """Taken by the driver."""
+    shared_unit_bytes: int = 128
+    """Shared memory is handed to a block in multiples of this."""
+
+
+ARCHITECTURES: Mapping[str, SmLimits] = {
+    "sm_80": SmLimits(
+        threads_per_sm=2048,
+        blocks_per_sm=32,
+        barriers_per_sm=64,
+        shared_bytes_per_sm=164 << 10,
+        shared_bytes_per_block=163 << 10,
+    ),
+    "sm_90": SmLimits(
+        threads_per_sm=2048,
+        blocks_per_sm=32,
+        barriers_per_sm=64,
+        shared_bytes_per_sm=228 << 10,
+        shared_bytes_per_block=227 << 10,
+    ),
+    "sm_100": SmLimits(
+        threads_per_sm=2048,
+        blocks_per_sm=32,
+        barriers_per_sm=64,
+        shared_bytes_per_sm=228 << 10,
+        shared_bytes_per_block=227 << 10,
+    ),
+}
+"""Architecture → limits. One that is not here is not built for: what would fit could not be told."""

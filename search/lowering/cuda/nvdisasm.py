@@ -1,0 +1,48 @@
+"""nvdisasm: the machine code of a cubin as text. From a toolkit on the PATH, or from PyPI."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from search.errors import ToolchainUnavailable
+from search.lowering.command import run_command
+from search.lowering.cuda import wheels
+
+LISTING_SECONDS = 60.0
+ANSWER_SECONDS = 5.0
+_VERSION = re.compile(r"release (\d+)\.(\d+)")
+
+
+def nvdisasm() -> str:
+    """Absolute path. Raises ToolchainUnavailable."""
+    packaged = wheels.wheel_file(wheels.NVDISASM, "bin/nvdisasm")
+    found = str(packaged) if packaged is not None else shutil.which("nvdisasm")
+    if found is None:
+        raise ToolchainUnavailable("nvdisasm not found; install the extra 'cuda' or a full CUDA toolkit")
+    return found
+
+
+def disassemble(cubin: bytes) -> str:
+    """Every kernel's code as text. Raises ToolchainUnavailable, ValueError when nvdisasm refuses the cubin."""
+    with tempfile.TemporaryDirectory(prefix="tuner-sass-") as folder:
+        path, listing = Path(folder, "batch.cubin"), Path(folder, "batch.sass")
+        path.write_bytes(cubin)
+        with listing.open("wb") as out:
+            done = run_command([nvdisasm(), "--print-code", str(path)], timeout_seconds=LISTING_SECONDS, output=out)
+        if done.failure is not None:
+            raise ValueError(f"nvdisasm: {done.failure}")
+        return listing.read_text(errors="replace")
+
+
+def nvdisasm_version(*, cancelled: Callable[[], bool] = lambda: False) -> tuple[int, int]:
+    """Major and minor version of CUDA that it belongs to. Raises ToolchainUnavailable, Cancelled."""
+    path = nvdisasm()
+    done = run_command([path, "--version"], timeout_seconds=ANSWER_SECONDS, cancelled=cancelled)
+    found = _VERSION.search(done.stdout)
+    if done.failure is not None or found is None:
+        raise ToolchainUnavailable(f"{path} --version: {done.failure or 'names no release'}")
+    return int(found.group(1)), int(found.group(2))

@@ -1,0 +1,150 @@
+"""NVRTC from PyPI: the compiler where there is no nvcc. It runs in a child that is killed when it hangs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from search.children.child import Child, ChildGone, ChildTimeout
+from search.errors import ToolchainUnavailable
+from search.lowering.cuda import wheels
+from search.lowering.cuda.compiler import Compiled, CompileError, excerpt
+from search.lowering.cuda.headers import cuda_folders, headers_sha256, template_folders
+
+NVRTC_FLAGS: tuple[str, ...] = ("-default-device", "-std=c++20")
+"""TileLang's own."""
+_REPORT_FLAGS = ("--ptxas-options=-v", "--disable-warnings")
+_FIRST_LINE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
+"""What TileLang puts before every text that NVRTC compiles: the little of <type_traits> that its headers need."""
+ANSWER_SECONDS = 10.0
+"""A child that takes longer to load the library and say its version is taken for broken."""
+_MODULE = "search.lowering.cuda.nvrtc_child"
+
+
+class Nvrtc:
+    """A :class:`search.lowering.cuda.compiler.CudaCompiler`: NVRTC of the installed package.
+
+    Raises ToolchainUnavailable when it is not installed.
+    """
+
+    name: Literal["nvcc", "nvrtc"] = "nvrtc"
+
+    def __init__(self) -> None:
+        library = wheels.wheel_library(wheels.NVRTC, "libnvrtc")
+        builtins = wheels.wheel_library(wheels.NVRTC, "libnvrtc-builtins")
+        if library is None or builtins is None:
+            raise ToolchainUnavailable(
+                f"no CUDA compiler: nvcc was not found and {wheels.NVRTC} is not installed; "
+                "install a CUDA toolkit (or set TUNER_NVCC to its nvcc), or the extra 'cuda'"
+            )
+        self.library, self.builtins = library, builtins
+        self._child: Child | None = None
+        self._headers_dir: str | None = None
+        """Of precompiled headers: they belong to the child that wrote them."""
+
+    def compile(
+        self,
+        cuda_text: str,
+        *,
+        architecture: str,
+        timeout_seconds: float,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Compiled:
+        """One call; see :meth:`CudaCompiler.compile`. A child that hangs or dies is replaced by the next call."""
+        try:
+            options = [*NVRTC_FLAGS, f"--gpu-architecture={architecture}", *_REPORT_FLAGS, *_includes()]
+            child = self._started()
+            command = {
+                "source": _FIRST_LINE + cuda_text,
+                "options": [*options, "-pch", f"-pch-dir={self._headers_dir}"],
+            }
+            answer = self._asked(child, command, timeout_seconds, cancelled)
+        except ChildTimeout:
+            self.close()
+            raise CompileError("compile_timeout", {"limit_seconds": timeout_seconds}) from None
+        except ChildGone as gone:
+            self.close()
+            raise CompileError("compiler_crashed", gone.exit.document(), gone.exit.log_tail) from None
+        except ToolchainUnavailable as error:
+            raise CompileError("compiler_not_started", {"message": str(error)}) from error
+        if answer["error"] is not None:
+            if os.strerror(errno.ENOSPC) in answer["log"]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._headers_dir)
+            detail = {"error": answer["error"], "compiler_output": excerpt(answer["log"])}
+            raise CompileError("compiler_error", detail, answer["log"])
+        return Compiled(cubin=base64.b64decode(answer["cubin"]), report=answer["log"])
+
+    def architectures(self, *, cancelled: Callable[[], bool] = lambda: False) -> tuple[str, ...]:
+        """What ``nvrtcGetSupportedArchs`` says."""
+        return tuple(f"sm_{number}" for number in sorted(self._about(cancelled)["architectures"]))
+
+    def version(self, *, cancelled: Callable[[], bool] = lambda: False) -> tuple[int, int]:
+        """What ``nvrtcVersion`` says."""
+        major, minor = self._about(cancelled)["version"]
+        return int(major), int(minor)
+
+    def describe(self, sha256: Callable[[str], str], *, cancelled: Callable[[], bool]) -> dict[str, Any]:
+        """Version, the libraries, and the headers that it is given."""
+        packaged = wheels.header_folders() is not None
+        return {
+            "name": self.name,
+            "version": wheels.wheel_version(wheels.NVRTC),
+            "sha256": {path.name: sha256(str(path)) for path in (self.library, self.builtins)},
+            "headers": {name: wheels.describe_wheel(name) for name in wheels.HEADERS}
+            if packaged
+            else headers_sha256(cuda_folders()[0], sha256),
+            "flags": list(NVRTC_FLAGS),
+        }
+
+    def close(self) -> None:
+        """Kill the child and remove its headers."""
+        child, self._child = self._child, None
+        folder, self._headers_dir = self._headers_dir, None
+        if child is not None:
+            child.kill()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # at the interpreter's end anything may be gone already
+            self.close()
+
+    def _about(self, cancelled: Callable[[], bool]) -> Mapping[str, Any]:
+        try:
+            return self._asked(self._started(), {"about": True}, ANSWER_SECONDS, cancelled)
+        except ChildTimeout:
+            self.close()
+            raise ToolchainUnavailable(f"{self.library} did not answer within {ANSWER_SECONDS:g} s") from None
+        except ChildGone as gone:
+            self.close()
+            raise ToolchainUnavailable(f"{self.library} ended its process: {gone.exit.document()}") from None
+
+    def _asked(
+        self,
+        child: Child,
+        command: Mapping[str, Any],
+        timeout_seconds: float,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Mapping[str, Any]:
+        child.send(command)
+        answer = child.receive(timeout_seconds=timeout_seconds, cancelled=cancelled)
+        if "failed" in answer:
+            raise ToolchainUnavailable(f"{self.library}: {answer['failed']}")
+        return answer
+
+    def _started(self) -> Child:
+        if self._child is None or not self._child.alive:
+            self.close()
+            self._headers_dir = tempfile.mkdtemp(prefix="tuner-nvrtc-")
+            self._child = Child.start(_MODULE, [str(self.library), str(self.builtins)])
+        return self._child
+
+
+def _includes() -> list[str]:
+    return [f"-I{folder}" for folder in (*template_folders(), *cuda_folders())]

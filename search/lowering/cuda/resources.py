@@ -1,0 +1,51 @@
+"""What a built kernel may not take: spills when they are forbidden, and more than a block may have."""
+
+from __future__ import annotations
+
+from search.lowering.cuda.architectures import SmLimits
+from search.lowering.cuda.facts import KernelFacts
+from search.lowering.cuda.occupancy import registers_of_block
+from search.outcome import Rejected
+
+
+def resource_rejection(
+    facts: KernelFacts,
+    *,
+    limits: SmLimits,
+    threads_per_block: int,
+    dynamic_shared_bytes: int,
+    spills_allowed: bool = True,
+) -> Rejected | None:
+    """Why the kernel cannot be launched so on the architecture, or spills though it must not; None: it may run.
+
+    Stage ``resources``; reasons ``launch_limits`` (threads), ``registers``, ``shared_memory``, ``spills``.
+    """
+    resources = facts.resources
+    if threads_per_block > limits.threads_per_block:
+        detail = {"threads_per_block": threads_per_block, "limit_threads": limits.threads_per_block}
+        return Rejected(stage="resources", reason="launch_limits", detail=detail)
+    registers = registers_of_block(limits, threads_per_block, resources.registers)
+    if resources.registers > limits.registers_per_thread or registers > limits.registers_per_block:
+        detail = {
+            "registers_per_thread": resources.registers,
+            "limit_registers_per_thread": limits.registers_per_thread,
+            "registers_per_block": registers,
+            "limit_registers_per_block": limits.registers_per_block,
+        }
+        return Rejected(stage="resources", reason="registers", detail=detail)
+    shared_bytes = resources.static_shared_bytes + dynamic_shared_bytes
+    if shared_bytes > limits.shared_bytes_per_block:
+        detail = {
+            "static_shared_bytes": resources.static_shared_bytes,
+            "dynamic_shared_bytes": dynamic_shared_bytes,
+            "limit_bytes": limits.shared_bytes_per_block,
+        }
+        return Rejected(stage="resources", reason="shared_memory", detail=detail)
+    if not spills_allowed and (resources.spill_store_bytes or resources.spill_load_bytes):
+        detail = {
+            "spill_store_bytes": resources.spill_store_bytes,
+            "spill_load_bytes": resources.spill_load_bytes,
+            "registers_per_thread": resources.registers,
+        }
+        return Rejected(stage="resources", reason="spills", detail=detail)
+    return None
