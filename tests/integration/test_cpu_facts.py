@@ -8,9 +8,9 @@ import pytest
 
 from search.lowering.cpu.compile import CompileError, Member, compile_library, compile_members
 from search.lowering.cpu.dialect import Kernel
-from search.lowering.elf import ObjectFile
 from search.lowering.cpu.facts import FunctionFacts
 from search.lowering.cpu.toolchain import compiler
+from search.lowering.elf import ObjectFile
 
 pytestmark = pytest.mark.toolchain
 SCALE = "for (int32_t i = 0; i < 64; ++i) y[i] = x[i] * {a}f;"

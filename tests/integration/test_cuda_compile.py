@@ -20,10 +20,9 @@ REDUCE = "#include <tl_templates/cuda/reduce.h>\n"
 HEAD = 'extern "C" __global__ void __launch_bounds__({threads}) main_kernel(const float* x, float* y)'
 WRITTEN = {
     "plain": HEAD.format(threads=128) + "{ y[threadIdx.x] = x[threadIdx.x] * 3.0f; }",
-    "plain twin": HEAD.format(threads=128) + "{ int i = threadIdx.x; float v = x[i]; y[i] = v * 3.0f; }",
+    "plain twin": HEAD.format(threads=128) + "{ const float v = 3.0f * x[threadIdx.x]; y[threadIdx.x] = v; }",
     "other constant": HEAD.format(threads=128) + "{ y[threadIdx.x] = x[threadIdx.x] * 2.5f; }",
-    "warp": HEAD.format(threads=32)
-    + "{ y[threadIdx.x] = tl::AllReduce<tl::SumOp, 32, 1>::run(x[threadIdx.x]); }",
+    "warp": HEAD.format(threads=32) + "{ y[threadIdx.x] = tl::AllReduce<tl::SumOp, 32, 1>::run(x[threadIdx.x]); }",
     "spilling": HEAD.format(threads=1024)
     + "{ float t[96]; for (int i = 0; i < 96; ++i) t[i] = x[i * 1024 + threadIdx.x]; __syncthreads();"
     " float s = 0; for (int i = 0; i < 96; ++i) { s += t[i] * t[95 - i]; y[i * 1024 + threadIdx.x] = t[i] + s; } }",
@@ -127,9 +126,7 @@ def test_bad_members_stand_alone_with_the_compilers_words(compiler: CudaCompiler
         + HEAD.format(threads=32)
         + "{ __shared__ float s[16384]; s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); y[0] = s[x[0] > 0]; }",
     }
-    members = [
-        Member(symbol=symbol, cuda_text=text.replace("main_kernel", symbol)) for symbol, text in texts.items()
-    ]
+    members = [Member(symbol=symbol, cuda_text=text.replace("main_kernel", symbol)) for symbol, text in texts.items()]
     built, rejections = compile_members(members, architecture="sm_90", compiler=compiler, timeout_seconds=120)
     assert [[one.symbol for one in inside] for _, inside in built] == [["k_good"]]
     assert (rejections["k_bad"].stage, rejections["k_bad"].reason) == ("compile", "compiler_error")

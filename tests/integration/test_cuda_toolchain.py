@@ -1,4 +1,4 @@
-"""The CUDA toolchain seen from outside: absent, broken, hanging, too old, of another architecture. Reasons, never hangs.
+"""The CUDA toolchain seen from outside: absent, broken, hanging, too old, of another architecture. Never a hang.
 
 Compilers and tools are scripts, so that this runs where no toolkit is.
 """

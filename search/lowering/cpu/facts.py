@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from search.lowering.elf import MACHINE_X86_64, ObjectFile
 from search.lowering.cpu.toolchain import objdump
+from search.lowering.elf import MACHINE_X86_64, ObjectFile
 
 _DISASSEMBLY_SECONDS = 60.0
 _SECTION = re.compile(r"^Disassembly of section (\S+):$")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_INCLUDE = re.compile(r"^\s*#\s*include\b.*$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"\s*#\s*(\w+)")
 _KERNEL = re.compile(r'^extern "C" __global__', re.MULTILINE)
 _RTC_LIMITS = """\
 #ifdef __CUDACC_RTC__
@@ -58,6 +58,7 @@ def named_in(printed: str, members: Sequence[Member]) -> list[Member]:
 @dataclass(frozen=True, kw_only=True)
 class _Parts:
     includes: tuple[str, ...]
+    """Include lines, and whole conditional blocks of directives (TileLang puts includes into such)."""
     prelude: str
     kernel: str
 
@@ -65,6 +66,28 @@ class _Parts:
 def _parts(member: Member) -> _Parts:
     found = _KERNEL.search(member.cuda_text)
     at = len(member.cuda_text) if found is None else found.start()
-    head, kernel = member.cuda_text[:at], member.cuda_text[at:]
-    includes = tuple(line.strip() for line in _INCLUDE.findall(head))
-    return _Parts(includes=includes, prelude=_INCLUDE.sub("", head).strip(), kernel=kernel)
+    includes: list[str] = []
+    prelude: list[str] = []
+    for block in _blocks(member.cuda_text[:at]):
+        directives = [_DIRECTIVE.match(line) for line in block if line.strip()]
+        first = directives[0] if directives else None
+        is_include = all(directives) and first is not None and first[1] in ("include", "if", "ifdef", "ifndef")
+        (includes if is_include else prelude).append("\n".join(block))
+    return _Parts(includes=tuple(includes), prelude="\n".join(prelude).strip(), kernel=member.cuda_text[at:])
+
+
+def _blocks(head: str) -> list[list[str]]:
+    """Lines, those of one conditional together; without comments, which may differ where the code does not."""
+    out: list[list[str]] = []
+    depth = 0
+    for line in head.splitlines():
+        if line.lstrip().startswith("//"):
+            continue
+        directive = _DIRECTIVE.match(line)
+        word = directive[1] if directive else ""
+        if depth == 0:
+            out.append([])
+        out[-1].append(line)
+        depth += word in ("if", "ifdef", "ifndef")
+        depth -= word == "endif"
+    return out

@@ -65,9 +65,7 @@ def compile_members(
     return built, rejections
 
 
-def _compile(
-    batch: Sequence[Member], *, architecture: str, compiler: CudaCompiler, timeout_seconds: float
-) -> Cubin:
+def _compile(batch: Sequence[Member], *, architecture: str, compiler: CudaCompiler, timeout_seconds: float) -> Cubin:
     compiled = compiler.compile(batch_text(batch), architecture=architecture, timeout_seconds=timeout_seconds)
     try:
         facts = read_facts(compiled, [member.symbol for member in batch])

@@ -100,9 +100,7 @@ class Nvcc:
     def close(self) -> None:
         """Nothing to give up."""
 
-    def _run(
-        self, architecture: str, folder: Path, timeout_seconds: float, cancelled: Callable[[], bool]
-    ) -> Ended:
+    def _run(self, architecture: str, folder: Path, timeout_seconds: float, cancelled: Callable[[], bool]) -> Ended:
         words = [self.path, "-cubin", f"-arch={architecture}", *NVCC_FLAGS, *_REPORT_FLAGS]
         words += [f"-I{include}" for include in template_folders()]
         try:
@@ -135,7 +133,9 @@ class Nvcc:
 
 def command_by_hand(architecture: str) -> tuple[str, ...]:
     """Words that compile ``kernel.cu`` to ``kernel.cubin`` in a shell where ``python`` has TileLang installed."""
-    package = "$(python -c 'import importlib.util as u; print(u.find_spec(\"tilelang\").submodule_search_locations[0])')"
+    package = (
+        "$(python -c 'import importlib.util as u; print(u.find_spec(\"tilelang\").submodule_search_locations[0])')"
+    )
     includes = (f'-I"{package}/src"', f'-I"{package}/3rdparty/cutlass/include"')
     return ("nvcc", "-cubin", f"-arch={architecture}", *NVCC_FLAGS, *includes, "kernel.cu", "-o", "kernel.cubin")
 

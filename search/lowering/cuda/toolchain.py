@@ -137,9 +137,7 @@ def _failing(compiler: CudaCompiler, architecture: str, cancelled: Callable[[], 
     """Why a kernel of one line does not get as far as its facts."""
     text = batch_text([Member(symbol=_CHECK_SYMBOL, cuda_text=_CHECK_TEXT)])
     try:
-        compiled = compiler.compile(
-            text, architecture=architecture, timeout_seconds=CHECK_SECONDS, cancelled=cancelled
-        )
+        compiled = compiler.compile(text, architecture=architecture, timeout_seconds=CHECK_SECONDS, cancelled=cancelled)
         read_facts(compiled, [_CHECK_SYMBOL])
     except CompileError as error:
         words = " ".join(str(value).strip() for value in error.detail.values())
