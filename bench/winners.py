@@ -4,7 +4,7 @@
     python bench/winners.py --kernels swiglu,rope --shapes 64x256    a slice
     python bench/winners.py --show                                   the table of what was measured so far
 
-A case is searched by ``search.pipeline.tune``; its winner is timed in turns with torch on the same core. Each case is
+A case is searched by ``search.pipeline.Tuner``; its winner is timed in turns with torch on the same core. Each case is
 one JSON file with every sample in ``--data-dir``, so a run can be stopped and goes on where it was; a file that was
 measured with another program, space or toolchain is measured again. A ratio is the winner's time divided by torch's,
 paired within rounds: below 1 the winner is faster. ``core`` is what torch.compile compiled, without its dispatch.
@@ -25,7 +25,7 @@ from search.device.spec import DeviceSpec
 from search.errors import InvalidInput, TunerError
 from search.ledger import CaseState
 from search.measuring.attach import attached_devices
-from search.pipeline import tune
+from search.pipeline import Tuner
 from search.program.case import Case
 from search.program.digest import program_digest
 from search.program.library import kernels
@@ -159,22 +159,22 @@ def run(given: argparse.Namespace) -> bool:
     folder = given.data_dir / "rows"
     folder.mkdir(parents=True, exist_ok=True)
     complete = True
-    for kernel in given.kernels:
-        for shape in given.shapes:
-            case = case_of(kernel, shape)
-            if case is None:
-                say(f"{kernel} {shape}: rows of that length cannot be had")
-                continue
-            known, path = identity(case, device, given.space), folder / f"{kernel}-{shape}.json"
-            row = json.loads(path.read_text()) if path.exists() else {}
-            if given.again or any(row.get(name) != value for name, value in known.items()):
-                work, space = given.data_dir / "work", parse_space(given.space)
-                state = tune(case, device=device, work_dir=work, space=space, baselines=tuple(given.baselines))
-                row = row_of(state, kernel, shape, known)
-                path.write_text(json.dumps(row, indent=1))
-            ratios = {name: _ratio(row, name) for name in given.baselines}
-            complete &= all((row["baselines"].get(name) or {}).get("ratio") for name in given.baselines)
-            say(f"{kernel} {shape}: {ratios}")
+    with Tuner(device, given.data_dir / "work") as tuner:
+        for kernel in given.kernels:
+            for shape in given.shapes:
+                case = case_of(kernel, shape)
+                if case is None:
+                    say(f"{kernel} {shape}: rows of that length cannot be had")
+                    continue
+                known, path = identity(case, device, given.space), folder / f"{kernel}-{shape}.json"
+                row = json.loads(path.read_text()) if path.exists() else {}
+                if given.again or any(row.get(name) != value for name, value in known.items()):
+                    state = tuner.tune(case, space=parse_space(given.space), baselines=tuple(given.baselines))
+                    row = row_of(state, kernel, shape, known)
+                    path.write_text(json.dumps(row, indent=1))
+                ratios = {name: _ratio(row, name) for name in given.baselines}
+                complete &= all((row["baselines"].get(name) or {}).get("ratio") for name in given.baselines)
+                say(f"{kernel} {shape}: {ratios}")
     return complete
 
 

@@ -75,6 +75,62 @@ def open_case(
     return CaseState(id=case_id, trials=trials, baselines_wanted=tuple(dict.fromkeys(baselines)))
 
 
+class Tuner:
+    """Searches cases on one device of this machine, one after the other, with children that stay warm in between.
+
+    ``work_dir`` keeps artifacts and caches, and may be used again. ToolchainUnavailable if the device is unavailable.
+    Not thread-safe; a context manager: leaving it ends the children.
+    """
+
+    def __init__(self, device: DeviceSpec, work_dir: Path | str) -> None:
+        if not device.available:
+            raise ToolchainUnavailable(f"device {device.id} is unavailable: {device.reason}")
+        self.device = device
+        work = Path(work_dir)
+        self._builder = Builder(work / "artifacts", cpus=device.compile_cpus, target=device.target)
+        try:
+            self._measurer = Measurer(device, work / "measuring")
+        except BaseException:
+            self._builder.close()
+            raise
+
+    def __enter__(self) -> Tuner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the children and let go of the device. Idempotent."""
+        try:
+            self._measurer.close()
+        finally:
+            self._builder.close()
+
+    def tune(
+        self,
+        case: Case,
+        *,
+        space: Space | Mapping[str, Any] | None = None,
+        budget_scalars: int | None = DEFAULT_BUDGET_SCALARS,
+        baselines: Sequence[str] = ("torch_eager",),
+        policy: CostPolicy = DEFAULT_POLICY,
+        on_event: Heard | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> CaseState:
+        """Search one case to the end; the ledger it returns is settled.
+
+        ``space`` is resolved, or a document (knob → list), or None for the device's default lists.
+        ``on_event(state, event)`` hears of each event after it was applied, in the caller's thread. Compiling overlaps
+        the search. InvalidInput, ToolchainUnavailable, ChildFailed, Cancelled.
+        """
+        if not isinstance(space, Space):
+            space = resolve_space(space or {}, case, self.device.target)
+        state = open_case(case, space=space, budget_scalars=budget_scalars, policy=policy, baselines=baselines)
+        asked = cancelled or (lambda: False)
+        return _Loop(state, case, self._builder, self._measurer, policy, on_event, asked).run()
+
+
 def tune(
     case: Case,
     *,
@@ -87,25 +143,19 @@ def tune(
     on_event: Heard | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> CaseState:
-    """Search one case on a device of this machine, to the end; the ledger it returns is settled.
-
-    ``space`` is resolved, or a document (knob → list), or None for the device's default lists. ``work_dir`` keeps
-    artifacts and caches, and may be used again. ``on_event(state, event)`` hears of each event after it was applied,
-    in the caller's thread. Compiling overlaps the search. InvalidInput, ToolchainUnavailable, ChildFailed, Cancelled.
-    """
-    if not device.available:
-        raise ToolchainUnavailable(f"device {device.id} is unavailable: {device.reason}")
-    if not isinstance(space, Space):
-        space = resolve_space(space or {}, case, device.target)
-    state = open_case(case, space=space, budget_scalars=budget_scalars, policy=policy, baselines=baselines)
-    work = Path(work_dir)
-    builder = Builder(work / "artifacts", cpus=device.compile_cpus, target=device.target)
-    try:
-        with Measurer(device, work / "measuring") as measurer:
-            loop = _Loop(state, case, builder, measurer, policy, on_event, cancelled or (lambda: False))
-            return loop.run()
-    finally:
-        builder.close()
+    """Search one case; see :class:`Tuner`, which several cases share."""
+    if device.available and not isinstance(space, Space):
+        space = resolve_space(space or {}, case, device.target)  # bad words cost no process
+    with Tuner(device, work_dir) as tuner:
+        return tuner.tune(
+            case,
+            space=space,
+            budget_scalars=budget_scalars,
+            baselines=baselines,
+            policy=policy,
+            on_event=on_event,
+            cancelled=cancelled,
+        )
 
 
 class _Loop:

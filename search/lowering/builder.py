@@ -52,8 +52,7 @@ class Builder:
             raise ValueError("request ids must differ")
         suspects: list[BuildRequest] = []
         failed_starts = 0
-        if fresh:
-            self._stop()
+        kept, self._child = (self._child, None) if fresh else (None, self._child)
         try:
             while pending or suspects:
                 alone = not pending
@@ -89,6 +88,8 @@ class Builder:
         finally:
             if fresh or self._busy:
                 self._stop()
+            if fresh:
+                self._child = kept  # warm for the next build: a start imports the lowering, seconds
 
     def close(self) -> None:
         """Kill the child. The builder may be used again; it then starts another."""

@@ -4,7 +4,7 @@ the rest starts over, so that every pair of samples that is compared was taken i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import TypeAlias
 
 from search.children.child import ChildGone, ChildTimeout
 from search.errors import ChildFailed
@@ -13,6 +13,7 @@ from search.measuring.protocol import (
     PROTOCOLS,
     FinalsSamples,
     MeasureItem,
+    PhaseTiming,
     Timing,
     timing_from_document,
 )
@@ -21,6 +22,9 @@ from search.measuring.workbench import Asked, Timeouts, Workbench, utc_now
 from search.outcome import Rejected
 from search.program.case import Case
 from search.stats.summary import median
+
+_Sitting: TypeAlias = tuple[dict[str, tuple[float, ...]], dict[str, Timing], dict[str, int]]
+"""By id: samples of the rounds, the other phases of those that were asked for, calls per sample."""
 
 
 class _Fault(Exception):  # noqa: N818 - one finalist's failure, handled next to the call
@@ -51,11 +55,14 @@ def measure_finals(
         try:
             for sitting in range(sittings):
                 last = sitting == sittings - 1
-                taken, phases = _sitting(
+                taken, phases, calls = _sitting(
                     workbench, case, left, all_phases if last else (), protocol, sitting, timeouts, cancelled
                 )
                 samples = {trial: (*samples[trial], *taken[trial]) for trial in samples}
-            phases = {trial: _over_all_rounds(timing, samples[trial]) for trial, timing in phases.items()}
+            phases = {
+                trial: {**timing, "device_batch": _batch(samples[trial], calls[trial])}
+                for trial, timing in phases.items()
+            }
         except _Fault as fault:
             rejections[left.pop(fault.index).id] = fault.rejection
             samples, phases = {}, {}
@@ -82,7 +89,7 @@ def _sitting(
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
-) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
+) -> _Sitting:
     """The rounds of one process: a fresh one, unless there is only one sitting. Phases come after them."""
     if PROTOCOLS[protocol].sittings > 1:
         workbench.discard()
@@ -118,7 +125,7 @@ def _rounds(
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
-) -> tuple[dict[str, tuple[float, ...]], dict[str, Timing]]:
+) -> _Sitting:
     sampling = PROTOCOLS[protocol]
     count = sampling.samples // sampling.sittings
     workbench.tell(
@@ -144,7 +151,8 @@ def _rounds(
                 workbench.discard()
                 raise _Fault(message["index"], Rejected.from_document(message["rejection"]))
             case "done":
-                return _columns(items, rounds), _with_batch_size(items, phases, message["calls_per_sample"])
+                counts = {item.id: count for item, count in zip(items, message["calls_per_sample"], strict=True)}
+                return _columns(items, rounds), phases, counts
             case other:
                 raise ChildFailed(f"finals: unknown answer {other!r}")
 
@@ -153,18 +161,6 @@ def _columns(items: list[MeasureItem], rounds: list[list[float]]) -> dict[str, t
     return {item.id: tuple(row[index] for row in rounds) for index, item in enumerate(items)}
 
 
-def _with_batch_size(
-    items: list[MeasureItem], phases: dict[str, Timing], calls_per_sample: list[int]
-) -> dict[str, Timing]:
-    """The extra phases; their ``device_batch`` tells the calls per sample of this sitting's rounds."""
-    counts = {item.id: count for item, count in zip(items, calls_per_sample, strict=True)}
-    return {
-        trial: {**timing, "device_batch": replace(timing["device_batch"], calls_per_sample=counts[trial])}
-        for trial, timing in phases.items()
-    }
-
-
-def _over_all_rounds(timing: Timing, samples_seconds: tuple[float, ...]) -> Timing:
-    """The extra phases with ``device_batch`` as sampled in the rounds of all sittings: one figure per finalist."""
-    batch = replace(timing["device_batch"], samples_seconds=samples_seconds, median_seconds=median(samples_seconds))
-    return {**timing, "device_batch": batch}
+def _batch(samples_seconds: tuple[float, ...], calls: int) -> PhaseTiming:
+    """``device_batch`` over the rounds of all sittings; the calls are those of the last one."""
+    return PhaseTiming(samples_seconds=samples_seconds, median_seconds=median(samples_seconds), calls_per_sample=calls)

@@ -18,7 +18,7 @@ from search.measuring.aftermath import Aftermath
 from search.measuring.bench import Bench
 from search.measuring.loading import Libraries, LoadProblem, python_call
 from search.measuring.progress import CHECKING, FINALS, IDLE, LOADING, TIMING
-from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
+from search.measuring.protocol import OTHER_PHASES, Phase, Protocol, timing_document
 from search.measuring.serving import serve
 from search.measuring.timers import (
     KernelFault,
@@ -122,7 +122,7 @@ class KernelChild:
                 self._channel.answer({"event": "round", "seconds": seconds})
             for index in all_phases:
                 self._channel.progress(FINALS + index)
-                timing = self._sample(artifacts[index], calls[index], sampling, tuple(PHASES))
+                timing = self._sample(artifacts[index], calls[index], sampling, OTHER_PHASES)
                 self._channel.answer({"event": "phases", "index": index, "timing": timing_document(timing)})
         except LoadProblem as problem:
             return {"event": "fault", "index": index, "rejection": problem.rejection.document(), "tainted": True}

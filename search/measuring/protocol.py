@@ -24,6 +24,9 @@ PHASES: dict[Phase, str] = {
     "e2e_single": "host wall time of one call from Python: dispatch included",
 }
 
+OTHER_PHASES: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase != "device_batch")
+"""What is sampled beside ``device_batch`` where that was sampled in rounds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
@@ -43,10 +46,11 @@ class Protocol:
         return {name: value for name, value in vars(self).items() if (name, value) != ("sittings", 1)}
 
 
-# Six sittings are the fewest that a 95 % sign-test interval can be built from.
+# Six sittings are the fewest that a 95 % sign-test interval can be built from. With nine it runs from the second to the
+# eighth: one that a neighbour disturbed decides nothing.
 PROTOCOLS: dict[str, Protocol] = {
     "search": Protocol(name="search", warmup_seconds=0.100, samples=5, batch_seconds=0.010),
-    "finals": Protocol(name="finals", warmup_seconds=0.050, samples=18, batch_seconds=0.010, sittings=6),
+    "finals": Protocol(name="finals", warmup_seconds=0.050, samples=18, batch_seconds=0.010, sittings=9),
     "acceptance": Protocol(name="acceptance", warmup_seconds=0.200, samples=9, batch_seconds=0.030),
 }
 

@@ -18,7 +18,7 @@ from typing import Any
 from search.children.entry import Channel, enter
 from search.measuring.bench import Bench
 from search.measuring.inductor_core import inductor_core
-from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
+from search.measuring.protocol import OTHER_PHASES, Protocol, timing_document
 from search.measuring.serving import serve
 from search.measuring.timers import (
     calls_per_batch,
@@ -43,7 +43,6 @@ _IMPLEMENTED = {
 UNROLLED_STATEMENTS = 200
 """Statements in loops, trips times bodies, that are given to torch.compile, which unrolls them all: that many take it
 minutes, in which nothing else can be measured."""
-_REST: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase != "device_batch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +124,7 @@ class TorchChild:
         call = self._prepared().call
         timing = sample_phases(
             Protocol(**protocol),
-            _REST,
+            OTHER_PHASES,
             warm=lambda seconds: warm_host_seconds_per_call(call, seconds),
             device=lambda calls: host_seconds(call, calls),
             host=lambda calls: host_seconds(call, calls),

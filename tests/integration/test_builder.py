@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from search.children.child import Child
 from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
 from search.lowering import builder as builder_module
 from search.lowering.builder import Builder
@@ -87,7 +88,9 @@ def compiler_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, th
     monkeypatch.setenv("TUNER_CC", str(script))
 
 
-def test_equal_text_is_compiled_once_and_fresh_is_compiled_anew(builder: Builder) -> None:
+def test_equal_text_is_compiled_once_and_fresh_is_compiled_anew(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = build(builder, request("a"), request("same as a"), request("b", width=8))
     assert first["a"].artifact == first["same as a"].artifact
     assert first["a"].compile_seconds > 0
@@ -96,11 +99,18 @@ def test_equal_text_is_compiled_once_and_fresh_is_compiled_anew(builder: Builder
     assert again["a"].facts == first["a"].facts
     assert again["a"].compile_seconds == 0
     assert again["c"].compile_seconds > 0
-    child = builder._child
+    kept, start, started = builder._child, builder._start, []
+
+    def noted() -> Child:
+        started.append(start())
+        return started[-1]
+
+    monkeypatch.setattr(builder, "_start", noted)
     fresh = build(builder, request("a"), fresh=True)["a"]
-    assert builder._child is None, "a fresh build leaves no process that a later one could reuse"
-    assert child is not None
-    assert not child.alive
+    assert len(started) == 1
+    assert not started[0].alive, "a fresh build leaves no process that a later one could reuse"
+    assert builder._child is kept is not None, "what was warm stays warm"
+    assert kept.alive
     assert fresh.compile_seconds > 0
     assert fresh.artifact is not None
     assert fresh.artifact.artifact_sha256 == first["a"].artifact.artifact_sha256
