@@ -71,8 +71,13 @@ def where(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+def replays(page: Path) -> bool:
+    """Whether an example of the page accepts a catalog."""
+    return any("catalog accept" in block.text for block in blocks(page) if block.language in RUN)
+
+
 RUNNABLE = [
-    pytest.param(page, id=where(page), marks=[pytest.mark.alone] if "catalog accept" in page.read_text() else [])
+    pytest.param(page, id=where(page), marks=[pytest.mark.alone] if replays(page) else [])
     for page in PAGES
     if where(page) not in ELSEWHERE and any(block.language in RUN for block in blocks(page))
 ]

@@ -35,6 +35,8 @@ from search.program.ir import Name
 LONGEST_EXPLICIT_UNROLL = 4
 GATHERED_SCALARS = 8
 """Scalars of a lane that a structured reduction takes in together."""
+MOST_UNROLLED_COPIES = 1024
+"""Copies of a loop's body that the pass loop is unrolled into at most: gcc took over a minute for 8192 of them."""
 SHORTEST_INNER_LOOP = 16
 """Elements that the last axis must have for a loop of its own: fewer fill no vector."""
 
@@ -102,11 +104,16 @@ class Traversal:
         rounds, rest = divmod(steps, self.partials)
         if rounds:
             if rounds > 1:
-                self._unroll(self.geometry.unroll)
+                self._unroll(min(self.geometry.unroll, max(1, MOST_UNROLLED_COPIES // self._copies())))
             with self.text.block(f"for p in T.serial({rounds}):"):
                 self._passes("p", self.partials, first, depth)
         if rest:
             self._passes(str(rounds), rest, first, depth)
+
+    def _copies(self) -> int:
+        """How often one round holds the body: partials, rows of a block, the scalars of a lane."""
+        scalars = self.geometry.vector if self.by_lane else 1
+        return self.partials * self.geometry.row_block * scalars
 
     def _passes(self, round_: str, count: int, first: int, depth: int) -> None:
         """``count`` steps of one round, each into its own partial."""
