@@ -13,12 +13,8 @@ from search.lowering.contract import Argument, Artifact
 from search.program.case import Case
 from search.program.digest import program_digest
 from search.program.library import kernels
-from search.program.limits import Limits
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate
-
-_ACCEPTED = Limits(dim_extent=2**31 - 1, tensor_bytes=2**63)
-"""Whoever measured it has decided that it is not too big."""
 
 
 class KernelTable(Protocol):
@@ -85,7 +81,7 @@ def thaw(entry: Entry, *, program: Mapping[str, Any] | None, table: KernelTable 
     document = {"params": dict(entry.params), "dims": dict(entry.key.dims), "dtypes": dict(entry.key.dtypes)}
     found = _program(entry, program, table)
     what = {"kernel": entry.kernel} if found is None else {"program": found}
-    case = resolve_case({**document, **what}, limits=_ACCEPTED, admitted=True)
+    case = resolve_case({**document, **what}, admitted=True)
     digest = program_digest(case.program, case.params)
     if digest != entry.key.program_digest:
         raise ProgramChanged(

@@ -148,9 +148,7 @@ class TorchChild:
         """A baseline, and how it compares with the oracle on every input set."""
         prepared = self._prepare(bench, name, tuple(calls))
         prepared = replace(prepared, implementation=prepared.implementation + remark)
-        return prepared, bench.check(
-            lambda: _arrays(bench, prepared.checked()), plus_infinity=prepared.plus_infinity
-        )
+        return prepared, bench.check(lambda: _arrays(bench, prepared.checked()), plus_infinity=prepared.plus_infinity)
 
     def _prepare(self, bench: Bench, name: str, calls: tuple[TorchCall, ...]) -> Baseline:
         """The calls as a baseline; without any, the program statement by statement."""

@@ -292,3 +292,13 @@ def test_an_unknown_baseline_is_refused(shared, case) -> None:
     with pytest.raises(InvalidInput, match="unknown baseline") as caught:
         shared.baseline(case, "numpy")
     assert caught.value.problems[0].allowed == ["torch_eager", "torch_compile", "inductor_core"]
+
+
+def test_calls_that_round_between_them_beyond_tolerance_give_way_to_the_program(shared) -> None:
+    dtypes = {"x": "bfloat16", "y": "bfloat16"}
+    case = resolve_case({"kernel": "masked_softmax", "dims": {"rows": 4, "cols": 64}, "dtypes": dtypes})
+    samples = shared.baseline(case, "torch_eager", protocol="search")
+    assert samples.error is None
+    assert samples.checks.passed
+    assert "statement by statement" in samples.implementation
+    assert "2 calls round to 16 bits between them" in samples.implementation
