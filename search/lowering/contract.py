@@ -31,6 +31,15 @@ class Emitted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How a kernel is launched: one-dimensional, ceil(rows / ``rows_per_block``) blocks."""
+
+    threads_per_block: int
+    rows_per_block: int
+    dynamic_shared_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A compiled kernel in the artifact store."""
 

@@ -36,12 +36,12 @@ class Verdict:
 class Bench:
     """Buffers of one case, kept for every candidate, and the oracle they are compared with."""
 
-    def __init__(self, case: Case, work_dir: Path) -> None:
+    def __init__(self, case: Case, work_dir: Path, *, buffer_type: type[GuardedBuffer] = GuardedBuffer) -> None:
         self.case = case
         self._passes = load_oracle(case, work_dir)
         self._outputs = [tensor.name for tensor in case.program.tensors if tensor.role == "output"]
         self.buffers = {
-            tensor.name: GuardedBuffer(case.shape(tensor), NUMPY_DTYPES[case.dtypes[tensor.name]])
+            tensor.name: buffer_type(case.shape(tensor), NUMPY_DTYPES[case.dtypes[tensor.name]])
             for tensor in case.program.tensors
             if tensor.aliases is None
         }

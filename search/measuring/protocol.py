@@ -121,10 +121,15 @@ class Checks:
     inputs: tuple[InputCheck, ...]
     guards_intact: bool
     inputs_unchanged: bool
+    simulated_rows: int | None = None
+    """Rows of the case that a simulation ran; None when the machine code itself was run, on all of them."""
 
     def document(self) -> dict[str, Any]:
-        """JSON form, as in trial.checks."""
-        return {**vars(self), "inputs": [{**vars(i), "patterns": list(i.patterns)} for i in self.inputs]}
+        """JSON form, as in trial.checks; without ``simulated_rows`` where nothing was simulated."""
+        fields = {**vars(self), "inputs": [{**vars(i), "patterns": list(i.patterns)} for i in self.inputs]}
+        if self.simulated_rows is None:
+            del fields["simulated_rows"]
+        return fields
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Checks:

@@ -52,7 +52,7 @@ class Workbench:
         *,
         work_dir: str,
         cpus: Sequence[int],
-        lock_fd: int,
+        lock_fd: int | None,
         timeouts: Timeouts,
         memory_limit_bytes: int | None = None,
         environment: Mapping[str, str] | None = None,

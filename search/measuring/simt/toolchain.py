@@ -1,0 +1,159 @@
+"""What a simulation is built with: g++, CUDA's headers, TileLang's headers, and our own, precompiled once.
+
+Imports neither TileLang nor CUDA: they are files here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from search.errors import ToolchainUnavailable
+from search.lowering.command import run_command
+from search.measuring.simt.excerpts import COMMON_HEADER, REDUCE_HEADER, excerpts
+
+_OWN_HEADERS = ("simt.h", "cuda.h", "sanitizer.h", "runtime.h")
+_CUDA_FILES = ("cuda_fp16.h", "cuda_bf16.h", "vector_types.h", "cuda_runtime_api.h")
+COMPILE_FLAGS: tuple[str, ...] = (
+    "-std=c++20",
+    "-O1",
+    "-fPIC",
+    "-w",
+    "-fvisibility=hidden",
+    "-fno-gnu-unique",
+    "-fno-threadsafe-statics",
+    "-fno-strict-aliasing",
+    # Plain IEEE arithmetic: the oracle's tolerances are about it.
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    # Registers hold anything: see also poison() in cuda.h.
+    "-ftrivial-auto-var-init=pattern",
+    "-fsanitize=bounds,object-size,alignment",
+    "-fno-sanitize-recover=all",
+    # Fibers change stacks with longjmp, which the hardened one takes for an error.
+    "-U_FORTIFY_SOURCE",
+    "-fno-stack-protector",
+    *(("-fcf-protection=none",) if platform.machine() == "x86_64" else ()),
+)
+LINK_FLAGS: tuple[str, ...] = ("-shared", "-s", "-lm")
+_HEADER_SECONDS = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationToolchain:
+    """A working set: the compiler, where headers are looked for, and the folder with ours and their precompiled form."""
+
+    compiler: str
+    include_folders: tuple[str, ...]
+    prelude_folder: Path
+
+    def compile_command(self, source: str, object_file: str) -> list[str]:
+        """argv that makes an object file of a source file that begins with ``#include "simt.h"``."""
+        return [self.compiler, *COMPILE_FLAGS, *self._includes(), "-c", source, "-o", object_file]
+
+    def link_command(self, object_file: str, library: str) -> list[str]:
+        """argv that makes a shared library. Without -fsanitize: its ends are our own (sanitizer.h)."""
+        return [self.compiler, *LINK_FLAGS, object_file, "-o", library]
+
+    def _includes(self) -> list[str]:
+        # The folder with the precompiled header stands first.
+        return [f"-I{folder}" for folder in (self.prelude_folder, *self.include_folders)]
+
+
+def prepare(work_dir: Path, *, cancelled: Callable[[], bool] = lambda: False) -> SimulationToolchain:
+    """The toolchain, with its precompiled header in ``work_dir`` (made once: a few seconds).
+
+    ToolchainUnavailable says what is missing: g++, CUDA's headers, TileLang, or its collective. Raises Cancelled.
+    """
+    compiler, cuda, tilelang = cxx_compiler(), cuda_include_folders(), tilelang_folder()
+    includes = (*map(str, cuda), str(tilelang / "3rdparty" / "cutlass" / "include"))
+    files = _prelude_files(tilelang)
+    version = run_command([compiler, "--version"], timeout_seconds=10, cancelled=cancelled)
+    if version.failure is not None:
+        raise ToolchainUnavailable(f"C++ compiler {compiler}: {version.failure}")
+    digest = hashlib.sha256("\0".join([compiler, version.stdout, *includes, *COMPILE_FLAGS]).encode())
+    for name, text in sorted(files.items()):
+        digest.update(f"{name}\0{text}\0".encode())
+    folder = work_dir / "simt" / digest.hexdigest()[:24]
+    toolchain = SimulationToolchain(compiler=compiler, include_folders=includes, prelude_folder=folder)
+    if not (folder / "simt.h.gch").exists():
+        _precompile(toolchain, files, cancelled)
+    return toolchain
+
+
+def cxx_compiler() -> str:
+    """Absolute path of the C++ compiler: ``TUNER_CXX`` or ``g++``. Raises ToolchainUnavailable."""
+    wanted = os.environ.get("TUNER_CXX") or "g++"
+    found = shutil.which(wanted)
+    if found is None:
+        raise ToolchainUnavailable(f"C++ compiler {wanted!r} not found; install g++ or set TUNER_CXX to one")
+    return found
+
+
+def cuda_include_folders() -> tuple[Path, ...]:
+    """Folders with CUDA's own headers: the toolkit's, else those of the packages of the extra 'cuda'."""
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    candidates = [Path(home) / "include" for home in (*homes, "/usr/local/cuda")]
+    spec = importlib.util.find_spec("nvidia")
+    for root in spec.submodule_search_locations or () if spec is not None else ():
+        candidates += sorted(Path(root).glob("cu*/include"))
+    for folder in candidates:
+        if all((folder / name).is_file() for name in _CUDA_FILES):
+            library = folder / "cccl"
+            return (folder, library) if library.is_dir() else (folder,)
+    raise ToolchainUnavailable(
+        f"CUDA's headers ({', '.join(_CUDA_FILES)}) not found; install a CUDA toolkit (CUDA_HOME names its folder) or "
+        "the extra 'cuda'"
+    )
+
+
+def tilelang_folder() -> Path:
+    """The installed TileLang package, as a folder. Raises ToolchainUnavailable."""
+    spec = importlib.util.find_spec("tilelang")
+    if spec is None or not spec.submodule_search_locations:
+        raise ToolchainUnavailable("TileLang is not installed; install the extra 'tune'")
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _prelude_files(tilelang: Path) -> dict[str, str]:
+    templates = tilelang / "src" / "tl_templates" / "cuda"
+    try:
+        reduce_text, common_text = ((templates / name).read_text() for name in (REDUCE_HEADER, COMMON_HEADER))
+    except OSError as error:
+        raise ToolchainUnavailable(f"TileLang's headers cannot be read: {error}") from error
+    cut = excerpts(reduce_text, common_text)
+    files = {name: Path(__file__).with_name(name).read_text() for name in _OWN_HEADERS}
+    return files | {"excerpts_global.inc": cut.global_text, "excerpts_tl.inc": cut.tl_text}
+
+
+def _precompile(toolchain: SimulationToolchain, files: dict[str, str], cancelled: Callable[[], bool]) -> None:
+    """Make the folder of a toolchain, whole or not at all."""
+    target = toolchain.prelude_folder
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+    try:
+        for name, text in files.items():
+            (temporary / name).write_text(text)
+        words = [toolchain.compiler, *COMPILE_FLAGS, *(f"-I{folder}" for folder in toolchain.include_folders)]
+        header = str(temporary / "simt.h")
+        done = run_command(
+            [*words, "-x", "c++-header", header, "-o", header + ".gch"],
+            timeout_seconds=_HEADER_SECONDS,
+            cancelled=cancelled,
+        )
+        if done.failure is not None:
+            raise ToolchainUnavailable(f"{toolchain.compiler} cannot compile the simulator's header: {done.failure}")
+        try:
+            temporary.rename(target)
+        except OSError:
+            if not (target / "simt.h.gch").exists():  # else another process was first
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
