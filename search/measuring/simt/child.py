@@ -155,8 +155,8 @@ def _differ(one: Array, other: Array, dtype: npt.DTypeLike) -> npt.NDArray[np.bo
     different: npt.NDArray[np.bool_] = one != other
     if np.dtype(dtype).kind == "i" or not different.any():
         return different
-    both_nan = np.isnan(one.view(dtype)) & np.isnan(other.view(dtype))
-    return different & ~both_nan
+    different &= ~(np.isnan(one.view(dtype)) & np.isnan(other.view(dtype)))
+    return different
 
 
 def main() -> None:

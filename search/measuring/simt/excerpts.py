@@ -59,9 +59,7 @@ class Excerpts:
 def excerpts(reduce_text: str, common_text: str) -> Excerpts:
     """Cut the collective and its helpers. ToolchainUnavailable names what cannot be found in TileLang's headers."""
     texts = {REDUCE_HEADER: reduce_text, COMMON_HEADER: common_text}
-    wanted = [
-        piece for header, names in _WANTED_GLOBAL.items() for name in names for piece in cut(texts[header], name)
-    ]
+    wanted = [piece for header, names in _WANTED_GLOBAL.items() for name in names for piece in cut(texts[header], name)]
     pieces: list[str] = []
     for header in (COMMON_HEADER, REDUCE_HEADER):
         optional = [piece for name in _WANTED[header] for piece in cut(texts[header], name)]

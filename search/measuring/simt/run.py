@@ -40,7 +40,7 @@ class Simulator:
     """Simulates CUDA kernels on the CPU, one at a time, and compares them with the oracle. Nothing is timed.
 
     Thread-safe: calls wait for each other. Raises ToolchainUnavailable when g++, CUDA's headers or TileLang's are
-    missing, Cancelled when ``cancelled`` says so (the child is killed), ChildFailed when a child of ours fails by itself.
+    missing, Cancelled when ``cancelled`` says so (the child is killed), ChildFailed when our child fails by itself.
     """
 
     def __init__(

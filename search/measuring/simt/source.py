@@ -26,7 +26,9 @@ _REFUSED: dict[str, str] = {
 }
 """Construct → what it looks like. Met in the source, each is a reason, never ignored."""
 
-_STATEMENT_WORDS = frozenset({"return", "using", "typedef", "goto", "delete", "throw", "else", "case", "extern", "static"})
+_STATEMENT_WORDS = frozenset(
+    {"return", "using", "typedef", "goto", "delete", "throw", "else", "case", "extern", "static"}
+)
 _DECLARATION = re.compile(
     r"^(?P<indent>[ \t]+)(?:alignas\(\d+\)[ \t]+)?(?P<type>[A-Za-z_][\w:]*)[ \t]+(?P<name>[A-Za-z_]\w*)"
     r"(?P<extents>(?:\[[^\]\n;]+\])*);[ \t]*$",
@@ -87,10 +89,11 @@ def translate(cuda_text: str, symbol: str, arguments: Sequence[Argument]) -> Tra
     bounds = (found["bounds"] or "").split(",")[0].strip()
     line = text.count("\n", 0, start) + 1
     entry = f"SIMT_KERNEL({symbol}{_values(found['parameters'], symbol, arguments)})"
+    body = _DECLARATION.sub(_poisoned, text[found.end() :])
     return Translation(
         symbol=symbol,
         preamble=preamble.strip(),
-        text=f'#line {line} "{symbol}.cu"\n{text[start : found.end()]}{_DECLARATION.sub(_poisoned, text[found.end() :])}\n{entry}\n',
+        text=f'#line {line} "{symbol}.cu"\n{text[start : found.end()]}{body}\n{entry}\n',
         launch_bound=int(bounds) if bounds.isdigit() else None,
     )
 

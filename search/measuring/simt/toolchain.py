@@ -48,7 +48,7 @@ _HEADER_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationToolchain:
-    """A working set: the compiler, where headers are looked for, and the folder with ours and their precompiled form."""
+    """A working set: the compiler, where headers are looked for, and the folder with ours, precompiled."""
 
     compiler: str
     include_folders: tuple[str, ...]

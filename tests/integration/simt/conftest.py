@@ -43,13 +43,17 @@ def cuda_text(fixture: str) -> str:
     return (FIXTURES / f"{fixture}.cu").read_text()
 
 
-def item(id_: str, text: str, tensors: str, launch: Launch, *, symbol: str = "main_kernel") -> SimulationItem:
+def item(id_: str, text: str, tensors: str, launch: Launch) -> SimulationItem:
     """A kernel under a symbol of its own, so that many can share a library."""
     own = "k_" + re.sub(r"\W", "_", id_)
     arguments = tuple(Argument(name=name, kind="tensor") for name in tensors.split())
-    return SimulationItem(
-        id=id_, cuda_text=re.sub(rf"\b{symbol}\b", own, text), symbol=own, arguments=arguments, launch=launch
-    )
+    renamed = re.sub(r"\bmain_kernel\b", own, text)
+    return SimulationItem(id=id_, cuda_text=renamed, symbol=own, arguments=arguments, launch=launch)
+
+
+def launch(threads: int, rows: int = 1, shared: int = 0) -> Launch:
+    """A launch of so many threads, rows and bytes of dynamic shared memory in a block."""
+    return Launch(threads_per_block=threads, rows_per_block=rows, dynamic_shared_bytes=shared)
 
 
 def case_of(kernel: str, rows: int, cols: int, **more: Any) -> Case:

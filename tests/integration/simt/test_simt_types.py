@@ -43,12 +43,15 @@ KERNELS: dict[str, tuple[str, str]] = {
     "limits": (
         "float *f",
         "if (threadIdx.x == 0) {\n"
-        "  f[0] = float(std::numeric_limits<half_t>::infinity()); f[1] = float(std::numeric_limits<bfloat16_t>::infinity());\n"
+        "  f[0] = float(std::numeric_limits<half_t>::infinity());\n"
+        "  f[1] = float(std::numeric_limits<bfloat16_t>::infinity());\n"
         "  f[2] = float(std::numeric_limits<__half>::infinity());\n"
         "  f[3] = float(std::numeric_limits<__nv_bfloat16>::infinity());\n"
         "  f[4] = CUDART_INF_F; f[5] = float(CUDART_INF_FP16); f[6] = float(CUDART_INF_BF16);\n"
-        "  f[7] = float(std::numeric_limits<half_t>::lowest()); f[8] = float(std::numeric_limits<bfloat16_t>::lowest());\n"
-        "  f[9] = float(std::numeric_limits<__half>::lowest()); f[10] = float(std::numeric_limits<__nv_bfloat16>::lowest());\n"
+        "  f[7] = float(std::numeric_limits<half_t>::lowest());\n"
+        "  f[8] = float(std::numeric_limits<bfloat16_t>::lowest());\n"
+        "  f[9] = float(std::numeric_limits<__half>::lowest());\n"
+        "  f[10] = float(std::numeric_limits<__nv_bfloat16>::lowest());\n"
         "}",
     ),
     "extremes": (
@@ -81,7 +84,8 @@ KERNELS: dict[str, tuple[str, str]] = {
         "x[64 + t] = __shfl_sync(0xffffffffu, t, 3, 8);\n"
         "x[128 + t] = __shfl_up_sync(0xffffffffu, t, 2, 16);\n"
         "x[192 + t] = __shfl_down_sync(0xffffffffu, t, 3);\n"
-        "if (lane < 8) x[256 + t] = __shfl_xor_sync(0xffu, t, 1); else x[256 + t] = __shfl_xor_sync(0xffffff00u, t, 2);\n"
+        "if (lane < 8) x[256 + t] = __shfl_xor_sync(0xffu, t, 1);\n"
+        "else x[256 + t] = __shfl_xor_sync(0xffffff00u, t, 2);\n"
         "x[320 + t] = (int)__ballot_sync(0xffffffffu, lane % 3 == 0);\n"
         "x[384 + t] = __any_sync(0xffffffffu, t == 40) + 2 * __all_sync(0xffffffffu, t < 32);\n"
         "__syncwarp();\n"
@@ -90,7 +94,8 @@ KERNELS: dict[str, tuple[str, str]] = {
     ),
     "indices": (
         "int *x",
-        "x[blockIdx.x * blockDim.x + threadIdx.x] = 1000 * gridDim.x + 100 * (threadIdx.y + threadIdx.z) + threadIdx.x;",
+        "x[blockIdx.x * blockDim.x + threadIdx.x] =\n"
+        "1000 * gridDim.x + 100 * (threadIdx.y + threadIdx.z) + threadIdx.x;",
     ),
 }
 
@@ -145,7 +150,9 @@ def _hard_to_round() -> np.ndarray:
     bits = (EVERY_16_BITS[::11].astype(np.uint32) << 16) | 0x8000
     middle = half.view(np.uint32) | 0x1000
     parts = [half.view(np.uint32), middle, middle + 1, middle - 1, bits, bits + 1, bits - 1]
-    special = np.array([65504, 65519.996, 65520, 1e9, 3.4e38, -3.4e38, 1e-45, 6e-8, 2.9e-8, np.inf, -np.inf, np.nan], "f4")
+    special = np.array(
+        [65504, 65519.996, 65520, 1e9, 3.4e38, -3.4e38, 1e-45, 6e-8, 2.9e-8, np.inf, -np.inf, np.nan], "f4"
+    )
     found = np.concatenate([*parts, special.view(np.uint32)]).astype(np.uint32).view(np.float32)
     return np.resize(found, 65536)
 

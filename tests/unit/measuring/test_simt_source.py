@@ -42,7 +42,10 @@ def test_the_text_stays_but_for_includes_shared_memory_and_poison() -> None:
     assert got.preamble == "struct Op {};"
     assert "#include" not in got.text
     assert "uchar *buf_dyn_shmem = (uchar *)simt::dynamic_memory;" in got.text
-    assert "  alignas(16) float acc[4]; simt::poison(acc);\n  float4 packet; simt::poison(packet);\n  int i = 0;\n" in got.text
+    assert (
+        "  alignas(16) float acc[4]; simt::poison(acc);\n  float4 packet; simt::poison(packet);\n  int i = 0;\n"
+        in got.text
+    )
     assert got.text.endswith("SIMT_KERNEL(k, (const float *)a[0], *(int *)a[1], (float *)a[2])\n")
     assert got.launch_bound == 64
 
@@ -52,7 +55,10 @@ def test_line_numbers_are_those_of_the_source() -> None:
     got = translate(text, "k", ARGUMENTS).text.splitlines()
     assert got[0] == '#line 5 "k.cu"'
     assert got[1] == text.splitlines()[4]
-    assert got.index("  alignas(16) float acc[4]; simt::poison(acc);") == text.splitlines().index("  float acc[4];") - 4 + 1
+    assert (
+        got.index("  alignas(16) float acc[4]; simt::poison(acc);")
+        == text.splitlines().index("  float acc[4];") - 4 + 1
+    )
 
 
 def test_shared_arrays_of_fixed_size_are_the_simulators_also_in_functions_before_the_kernel() -> None:
@@ -87,7 +93,11 @@ def test_what_has_no_simulation_is_refused_by_name(inside: str, construct: str) 
 
 
 def test_comments_and_strings_refuse_nothing() -> None:
-    translate(kernel('  // asm and atomicAdd(x) and __shared__ here\n  const char *s = "asm atomicAdd( tma_load";'), "k", ARGUMENTS)
+    translate(
+        kernel('  // asm and atomicAdd(x) and __shared__ here\n  const char *s = "asm atomicAdd( tma_load";'),
+        "k",
+        ARGUMENTS,
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +116,8 @@ def test_a_kernel_that_is_not_the_one_meant(symbol: str, arguments: tuple[Argume
 
 def test_excerpts_take_whole_definitions() -> None:
     text = (
-        "template <class A, int n = 0,\n          class B = X<int>>\nstruct Pair {\n  // } not the end\n  int f() { return '}'; }\n};\n"
+        "template <class A, int n = 0,\n          class B = X<int>>\nstruct Pair {\n"
+        "  // } not the end\n  int f() { return '}'; }\n};\n"
         "TL_DEVICE int twice(int a) { return 2 * a; }\ntemplate <> TL_DEVICE float twice(float a) { return 2 * a; }\n"
         "TL_DEVICE int other(int a) { return twice(a); }\n"
     )
@@ -125,7 +136,9 @@ def test_a_tilelang_without_the_collective_is_a_toolchain_that_does_not_work() -
         excerpts("struct SumOp {};", "")
 
 
-@pytest.mark.parametrize(("rows", "per_block", "simulated"), [(1, 1, 1), (1024, 1, 3), (1024, 4, 9), (7, 8, 7), (64, 32, 64)])
+@pytest.mark.parametrize(
+    ("rows", "per_block", "simulated"), [(1, 1, 1), (1024, 1, 3), (1024, 4, 9), (7, 8, 7), (64, 32, 64)]
+)
 def test_as_many_rows_as_the_blocks_need(rows: int, per_block: int, simulated: int) -> None:
     case = resolve_case({"kernel": "softmax", "dims": {"rows": rows, "cols": 65}})
     launch = Launch(threads_per_block=32 * per_block, rows_per_block=per_block, dynamic_shared_bytes=0)
