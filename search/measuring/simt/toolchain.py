@@ -6,7 +6,6 @@ Imports neither TileLang nor CUDA: they are files here.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import platform
 import shutil
@@ -17,10 +16,11 @@ from pathlib import Path
 
 from search.errors import ToolchainUnavailable
 from search.lowering.command import run_command
+from search.lowering.cuda.headers import cuda_folders, template_folders
 from search.measuring.simt.excerpts import COMMON_HEADER, REDUCE_HEADER, excerpts
 
 _OWN_HEADERS = ("simt.h", "cuda.h", "sanitizer.h", "runtime.h")
-_CUDA_FILES = ("cuda_fp16.h", "cuda_bf16.h", "vector_types.h", "cuda_runtime_api.h")
+_TYPES = ("cuda_fp16.hpp", "cuda_bf16.hpp", "vector_types.h", "cutlass/half.h", "cutlass/bfloat16.h")
 COMPILE_FLAGS: tuple[str, ...] = (
     "-std=c++20",
     "-O1",
@@ -72,15 +72,17 @@ def prepare(work_dir: Path, *, cancelled: Callable[[], bool] = lambda: False) ->
 
     ToolchainUnavailable says what is missing: g++, CUDA's headers, TileLang, or its collective. Raises Cancelled.
     """
-    compiler, cuda, tilelang = cxx_compiler(), cuda_include_folders(), tilelang_folder()
-    includes = (*map(str, cuda), str(tilelang / "3rdparty" / "cutlass" / "include"))
-    files = _prelude_files(tilelang)
+    compiler, (tilelang, cutlass), cuda = cxx_compiler(), template_folders(), cuda_folders()
+    includes = (*map(str, cuda), str(cutlass))
+    files = _prelude_files(tilelang / "tl_templates" / "cuda")
     version = run_command([compiler, "--version"], timeout_seconds=10, cancelled=cancelled)
     if version.failure is not None:
         raise ToolchainUnavailable(f"C++ compiler {compiler}: {version.failure}")
     digest = hashlib.sha256("\0".join([compiler, version.stdout, *includes, *COMPILE_FLAGS]).encode())
     for name, text in sorted(files.items()):
         digest.update(f"{name}\0{text}\0".encode())
+    for header in (found for folder in includes for name in _TYPES if (found := Path(folder, name)).is_file()):
+        digest.update(header.read_bytes())  # an installation may change in its place
     folder = work_dir / "simt" / digest.hexdigest()[:24]
     toolchain = SimulationToolchain(compiler=compiler, include_folders=includes, prelude_folder=folder)
     if not (folder / "simt.h.gch").exists():
@@ -97,33 +99,7 @@ def cxx_compiler() -> str:
     return found
 
 
-def cuda_include_folders() -> tuple[Path, ...]:
-    """Folders with CUDA's own headers: the toolkit's, else those of the packages of the extra 'cuda'."""
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    candidates = [Path(home) / "include" for home in (*homes, "/usr/local/cuda")]
-    spec = importlib.util.find_spec("nvidia")
-    for root in spec.submodule_search_locations or () if spec is not None else ():
-        candidates += sorted(Path(root).glob("cu*/include"))
-    for folder in candidates:
-        if all((folder / name).is_file() for name in _CUDA_FILES):
-            library = folder / "cccl"
-            return (folder, library) if library.is_dir() else (folder,)
-    raise ToolchainUnavailable(
-        f"CUDA's headers ({', '.join(_CUDA_FILES)}) not found; install a CUDA toolkit (CUDA_HOME names its folder) or "
-        "the extra 'cuda'"
-    )
-
-
-def tilelang_folder() -> Path:
-    """The installed TileLang package, as a folder. Raises ToolchainUnavailable."""
-    spec = importlib.util.find_spec("tilelang")
-    if spec is None or not spec.submodule_search_locations:
-        raise ToolchainUnavailable("TileLang is not installed; install the extra 'tune'")
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-def _prelude_files(tilelang: Path) -> dict[str, str]:
-    templates = tilelang / "src" / "tl_templates" / "cuda"
+def _prelude_files(templates: Path) -> dict[str, str]:
     try:
         reduce_text, common_text = ((templates / name).read_text() for name in (REDUCE_HEADER, COMMON_HEADER))
     except OSError as error:
