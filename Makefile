@@ -10,7 +10,7 @@ QUICK_TESTS := tests/architecture tests/contract tests/golden tests/migration te
 # The pages first: they are the longest file, and one worker has them to itself.
 SLOW_TESTS := tests/e2e tests/integration
 
-.PHONY: setup demo test lint types serve bench bench-winners clean check-machine
+.PHONY: setup demo test test-full lint types serve bench bench-winners clean check-machine
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -32,8 +32,12 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(QUICK_TESTS)
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m "not alone" --durations 10 $(SLOW_TESTS)
-	$(BIN)/python -m pytest -m alone --durations 10 $(SLOW_TESTS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m "not alone and not full" --durations 10 $(SLOW_TESTS)
+	$(BIN)/python -m pytest -m "alone and not full" --durations 10 $(SLOW_TESTS)
+
+# What is too long for every run: the big matrices, and everything else.
+test-full: test
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m full --durations 10 $(SLOW_TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from search.jit.errors import LoadFailed, NotBuilt, PlanChanged, TextChanged
 from search.jit.frozen import Frozen
 from search.lowering.contract import symbol_of
 from search.lowering.cpu.emit import emit
-from search.lowering.cpu.expressions import UnsupportedError
+from search.lowering.expressions import UnsupportedError
 from search.outcome import Rejected
 from search.planning.build import build_schedule
 from search.planning.plan import plan_of

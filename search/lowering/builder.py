@@ -25,9 +25,16 @@ class Builder:
     The artifact store directory is shared with whoever reads sources or loads libraries (see ``store.py``).
     """
 
-    def __init__(self, store_dir: str | Path, *, cpus: Sequence[int] | None = None, target: TargetKind = "cpu") -> None:
+    def __init__(
+        self,
+        store_dir: str | Path,
+        *,
+        cpus: Sequence[int] | None = None,
+        target: TargetKind = "cpu",
+        architecture: str | None = None,
+    ) -> None:
         self.store_dir = Path(store_dir).resolve()
-        self._cpus, self._target = tuple(cpus or ()), target
+        self._cpus, self._target, self._architecture = tuple(cpus or ()), target, architecture
         self._child: Child | None = None
         self._busy = False
         """True while the child has answers to come."""
@@ -106,6 +113,7 @@ class Builder:
         command = {
             "requests": [request.document() for request in batch],
             "target": self._target,
+            "architecture": self._architecture,
             "store": str(self.store_dir),
             "fresh": fresh,
             "compile_timeout_seconds": min(COMPILE_TIMEOUT_SECONDS, _COMPILE_SHARE * timeout_seconds),

@@ -3,7 +3,7 @@
 Long-lived, so that TileLang is imported once. Commands and answers are the JSON lines of ``search.children``; whatever
 TileLang or a compiler prints goes to the log.
 
-One command: ``{"requests": [BuildRequest…], "target": "cpu", "store": dir, "fresh": bool,
+One command: ``{"requests": [BuildRequest…], "target": "cuda", "architecture": "sm_90", "store": dir, "fresh": bool,
 "compile_timeout_seconds": s}``. Its answers:
 
 ``{"lowering": id}``           a request is begun
@@ -50,7 +50,7 @@ def _serve(command: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
             yield BuildRequest.from_document(document)
 
     try:
-        lowering = LOWERINGS[command["target"]]()
+        lowering = LOWERINGS[command["target"]](command["architecture"])
         results = lowering.build(
             announced(),
             command["store"],

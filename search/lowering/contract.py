@@ -52,16 +52,27 @@ class Artifact:
     library_sha256: str
     symbol: str
     arguments: tuple[Argument, ...]
+    launch: Launch | None = None
+    """On a GPU."""
+    architecture: str | None = None
+    """Of the GPU code (``sm_90``): the library is then a cubin."""
 
     def document(self) -> dict[str, Any]:
-        """JSON form."""
-        return {**vars(self), "arguments": [vars(a) for a in self.arguments]}
+        """JSON form; what only GPU code has is left out where there is none."""
+        out = {**vars(self), "arguments": [vars(a) for a in self.arguments]}
+        out["launch"] = None if self.launch is None else vars(self.launch)
+        return {k: v for k, v in out.items() if v is not None or k not in ("launch", "architecture")}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Artifact:
         """Inverse of :meth:`document`."""
         fields = dict(document)
-        return cls(arguments=tuple(Argument(**a) for a in fields.pop("arguments")), **fields)
+        launch = fields.pop("launch", None)
+        return cls(
+            arguments=tuple(Argument(**a) for a in fields.pop("arguments")),
+            launch=None if launch is None else Launch(**launch),
+            **fields,
+        )
 
 
 def symbol_of(source_sha256: str) -> str:
@@ -194,6 +205,11 @@ class Source:
     """argv, with plain file names, to be run inside the exported folder."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Further files of the export, by plain name."""
+
+    @property
+    def language(self) -> str:
+        """Suffix of the text: ``c`` or ``cu``."""
+        return "cu" if self.header_name.endswith(".cuh") else "c"
 
 
 class Lowering(Protocol):

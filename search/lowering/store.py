@@ -4,7 +4,7 @@
 
     sources/<source sha256>.json      Source: everything to rebuild a kernel by hand
     built/<build key>.json            Artifact + CodeFacts of a source under one toolchain
-    libraries/<library sha256>.so     shared libraries; a batch shares one
+    libraries/<library sha256>.so     shared libraries; a batch shares one (.cubin: of a GPU)
 
 Every file is written beside its place and renamed into it, so that several processes may share a store and a killed
 one leaves no half file under a final name. Nothing is ever changed in place.
@@ -26,6 +26,8 @@ from search.errors import InvalidInput, Problem
 from search.lowering.contract import Artifact, CodeFacts, Source
 
 _HEX = frozenset("0123456789abcdef")
+SUFFIXES = ("so", "cubin")
+"""Of libraries: for a CPU, for a GPU."""
 
 
 class ArtifactStore:
@@ -48,10 +50,10 @@ class ArtifactStore:
             raise InvalidInput([problem]) from None
         return Source(**{**fields, "build_command": tuple(fields["build_command"])})
 
-    def save_library(self, data: bytes) -> tuple[str, str]:
-        """Keep a shared library; its sha256 and absolute path."""
+    def save_library(self, data: bytes, *, suffix: str = "so") -> tuple[str, str]:
+        """Keep a shared library, or a GPU's (``cubin``); its sha256 and absolute path."""
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self._path("libraries", sha256, "so")
+        path = self._path("libraries", sha256, suffix)
         self._write(path, data)
         return sha256, str(path)
 
@@ -59,11 +61,11 @@ class ArtifactStore:
         """A library's bytes, verified; None when the store does not have it, whole."""
         if len(sha256) != 64 or not set(sha256) <= _HEX:
             return None
-        try:
-            data = self._path("libraries", sha256, "so").read_bytes()
-        except OSError:
-            return None
-        return data if hashlib.sha256(data).hexdigest() == sha256 else None
+        for suffix in SUFFIXES:
+            with contextlib.suppress(OSError):
+                data = self._path("libraries", sha256, suffix).read_bytes()
+                return data if hashlib.sha256(data).hexdigest() == sha256 else None
+        return None
 
     def save_build(self, key: str, artifact: Artifact, facts: CodeFacts) -> None:
         """Remember what a source became under one toolchain."""
@@ -77,7 +79,7 @@ class ArtifactStore:
             document = json.loads(self._path("built", key, "json").read_bytes())
             artifact = Artifact.from_document(document["artifact"])
             facts = CodeFacts.from_document(document["facts"])
-            path = self._path("libraries", artifact.library_sha256, "so")
+            path = self._path("libraries", artifact.library_sha256, "cubin" if artifact.architecture else "so")
             if hashlib.sha256(path.read_bytes()).hexdigest() != artifact.library_sha256:
                 return None
         except (OSError, ValueError, KeyError, TypeError):
@@ -107,7 +109,7 @@ class ArtifactStore:
 
 
 def export(source: Source, folder: str | Path) -> tuple[Path, ...]:
-    """Write a source as a folder that builds by hand: ``kernel.py``, ``kernel.c``, the header, ``build.sh``.
+    """Write a source as a folder that builds by hand: ``kernel.py``, ``kernel.c`` or ``.cu``, the header, ``build.sh``.
 
     Returns the files written.
     """
@@ -116,7 +118,7 @@ def export(source: Source, folder: str | Path) -> tuple[Path, ...]:
     command = " ".join(source.build_command)
     texts: Mapping[str, str] = {
         "kernel.py": source.tilelang_text,
-        "kernel.c": source.c_text,
+        f"kernel.{source.language}": source.c_text,
         source.header_name: source.header_text,
         "build.sh": f"#!/bin/sh\nset -eu\n{command}\n",
         **source.files,

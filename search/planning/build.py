@@ -13,7 +13,17 @@ from search.planning.grouping import group_statements
 from search.planning.materialize import Staging, stage_outputs, tiles_read_later
 from search.planning.outline import Outline, outline
 from search.planning.ownership import allocated, stripe, tree_rounds
-from search.planning.schedule import Collective, DistributedLoop, PrivateTile, Schedule, SerialLoop, Step
+from search.planning.schedule import (
+    Collective,
+    DistributedLoop,
+    GlobalLoad,
+    GlobalStore,
+    PrivateTile,
+    Schedule,
+    SerialLoop,
+    Step,
+    flat_steps,
+)
 from search.program.algorithms import WRITTEN, AlgorithmWord, algorithms, rewritten
 from search.program.case import Case
 from search.program.desugar import desugar
@@ -36,7 +46,7 @@ def build_schedule(case: Case, candidate: Candidate) -> Schedule | Rejected:
 
     Reasons: ``local_lanes_not_divisor``, ``nontemporal_width``, ``threads_per_block``, ``fusion_needs_cache``,
     ``input_not_cacheable``, ``fusion_illegal``, ``tile_crosses_lanes``, ``no_output_staging``,
-    ``reload_across_effect``, ``algorithm_not_applicable``.
+    ``reload_across_effect``, ``vector_not_divisor``, ``algorithm_not_applicable``.
     The private budget is not checked here (``budget.py``). The program must be verified.
     """
     return ScheduleBuilder(case).build(candidate)
@@ -98,7 +108,9 @@ class ScheduleBuilder:
         if key not in self._outlines:
             self._outlines[key] = self._outline(*key)
         made = self._outlines[key]
-        return made if isinstance(made, Rejected) else _spread(made, self._case, candidate)
+        if isinstance(made, Rejected):
+            return made
+        return _vector_rejection(made, candidate) or _spread(made, self._case, candidate)
 
     def _cached(self, candidate: Candidate) -> tuple[str, ...] | Rejected:
         """The inputs that the candidate keeps in private storage, in declaration order."""
@@ -171,6 +183,27 @@ def _mapping_rejection(candidate: Candidate) -> Rejected | None:
     if width * STREAMED_ELEMENT_BYTES % STREAM_BYTES:
         detail = {"width": width, "packet_bytes": width * STREAMED_ELEMENT_BYTES, "multiple_of_bytes": STREAM_BYTES}
         return Rejected(stage="constraints", reason="nontemporal_width", detail=detail)
+    return None
+
+
+def _vector_rejection(made: Outline, candidate: Candidate) -> Rejected | None:
+    """A GPU's lane accesses V scalars at once only where they are aligned in every row: V divides the extent.
+
+    Narrower accesses would be another candidate's code under this one's name.
+    """
+    if not isinstance(candidate.mapping, CudaMapping) or candidate.vector == 1:
+        return None
+    for step, _ in flat_steps(made.steps):
+        if not isinstance(step, DistributedLoop) or step.extent % candidate.vector == 0:
+            continue
+        if any(isinstance(op, GlobalLoad | GlobalStore) for op in step.ops):
+            detail = {
+                "vector": candidate.vector,
+                "axes": list(step.axes),
+                "extent": step.extent,
+                "allowed": [v for v in (1, 2, 4, 8, 16) if step.extent % v == 0],
+            }
+            return Rejected(stage="constraints", reason="vector_not_divisor", detail=detail)
     return None
 
 

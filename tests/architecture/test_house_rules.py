@@ -37,7 +37,7 @@ def test_public_functions_say_what_they_do(path: Path) -> None:
 
 def test_no_file_evaluates_or_unpickles() -> None:
     """``exec`` is allowed in the lowering child alone, on text whose every identifier we generated."""
-    allowed_exec = {"search/lowering/cpu/dialect.py"}
+    allowed_exec = {"search/lowering/modules.py"}
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

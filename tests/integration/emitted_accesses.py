@@ -24,7 +24,8 @@ NAMES = 16
 INDICES = 1 << 15
 _LOWER = """
 import json, sys
-from search.lowering.cpu.dialect import load, lower_text
+from search.lowering.cpu.dialect import lower_text
+from search.lowering.modules import load
 load()
 kernels = [lower_text(text) for text in json.load(open(sys.argv[1]))]
 made = [{"c": kernel.c_text, "arguments": [argument.name for argument in kernel.arguments]} for kernel in kernels]

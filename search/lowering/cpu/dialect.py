@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import linecache
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from search.errors import ToolchainUnavailable
 from search.lowering.contract import Argument
-from search.lowering.cpu import names
+from search.lowering import names
 from search.lowering.cpu.emit import PASS_CONFIG, SYMBOL
+from search.lowering.modules import execute
 
 HEADER_INCLUDE = '#include "tuner.h"\n'
 _SIGNATURE = re.compile(rf"^int32_t {SYMBOL}_kernel\(([^)]*)\) \{{", re.M)
@@ -31,14 +28,6 @@ class Kernel:
         return self.c_text.replace(f"int32_t {SYMBOL}(", f"int32_t {symbol}(", 1)
 
 
-def load() -> None:
-    """Import TileLang: seconds, once per process. Raises ToolchainUnavailable when that fails, whatever it raises."""
-    try:
-        import tilelang.engine  # noqa: F401
-    except Exception as error:
-        raise ToolchainUnavailable(f"TileLang cannot be imported: {type(error).__name__}: {error}") from error
-
-
 def lower_text(tilelang_text: str) -> Kernel:
     """Run an emitted module and lower its ``kernel``. Raises whatever TileLang raises."""
     from tilelang import tvm
@@ -46,21 +35,9 @@ def lower_text(tilelang_text: str) -> Kernel:
 
     target = tvm.target.Target("c")
     with tvm.transform.PassContext(opt_level=3, config=PASS_CONFIG), target:
-        module = _execute(tilelang_text)
+        module = execute(tilelang_text)
         source = lower(module[SYMBOL], target=target).kernel_source
         return canonical(source, contraction=module.get("CONTRACTION", True), shared=module.get("SHARED", ()))
-
-
-def _execute(text: str) -> Mapping[str, Any]:
-    """The module's globals. TileLang reads the function's source again, so the text is registered under a name."""
-    name = f"<tuner {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    module: dict[str, Any] = {"__name__": "tuner_emitted"}
-    try:
-        exec(compile(text, name, "exec"), module)  # noqa: S102 - our own text, every identifier generated or checked
-    finally:
-        linecache.cache.pop(name, None)
-    return module
 
 
 def canonical(source: str, *, contraction: bool = True, shared: Collection[str] = ()) -> Kernel:

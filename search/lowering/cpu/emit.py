@@ -6,25 +6,20 @@ import json
 from math import prod
 
 from search.lowering.contract import Emitted
-from search.lowering.cpu import names
-from search.lowering.cpu.expressions import IDENTITIES, Scope, UnsupportedError, Value
+from search.lowering import names
+from search.lowering.expressions import IDENTITIES, Scope, UnsupportedError, Value
 from search.lowering.cpu.geometry import Geometry, geometry_of
 from search.lowering.cpu.narrow import Narrow
-from search.lowering.cpu.preamble import helper_source
+from search.lowering.preamble import helper_source
+from search.lowering.purposes import purpose
 from search.lowering.cpu.rows import RowSteps
-from search.lowering.cpu.states import partial_arrays
-from search.lowering.cpu.tensors import Layout, array_layout, layout_of
-from search.lowering.cpu.text import Text
+from search.lowering.states import partial_arrays
+from search.lowering.tensors import Layout, array_layout, layout_of
+from search.lowering.text import Text
 from search.lowering.cpu.traversal import Traversal
 from search.planning.schedule import (
-    Collective,
     DistributedLoop,
     GlobalStore,
-    OpenReducer,
-    RowCompute,
-    RowLoad,
-    RowStore,
-    RowUpdate,
     Schedule,
     SerialLoop,
     Step,
@@ -196,7 +191,7 @@ class _Module:
         tile_dtypes = {tile.name: tile.dtype for tile in self.schedule.private_tiles}
 
         def write(step: Step, depth: int) -> None:
-            text.line(f"# {_purpose(step)}")
+            text.line(f"# {purpose(step)}")
             match step:
                 case SerialLoop():
                     if step.trips == 0:
@@ -242,29 +237,6 @@ class _Module:
             if isinstance(statement, Loop) and statement.index is not None:
                 out[statement.index] = Value(text=names.counter(statement.index), dtype="int32")
         return out
-
-
-def _purpose(step: Step) -> str:
-    """What a step is for, in a comment."""
-    match step:
-        case OpenReducer():
-            return f"{names.checked(step.reducer)}: every partial starts from the identity"
-        case DistributedLoop():
-            axes = " x ".join(names.checked(axis) for axis in step.axes)
-            return f"over {axes}" + (": snapshot" if step.purpose == "snapshot" else "")
-        case SerialLoop():
-            return f"{step.trips} trips"
-        case RowUpdate():
-            return f"{names.checked(step.reducer)}: the row itself contributes once"
-        case Collective():
-            results = ", ".join(names.checked(name) for name in step.results)
-            if step.strict:
-                return f"{names.checked(step.reducer)}: its one chain is {results}"
-            return f"{names.checked(step.reducer)}: partials and lanes combine into {results}"
-        case RowStore():
-            return f"one value per row of {names.checked(step.tensor)}"
-        case RowLoad() | RowCompute():
-            return f"row scalar {names.checked(step.into)}"
 
 
 def _constant(dtype: str) -> str:

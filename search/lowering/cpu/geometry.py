@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from search.lowering.indexing import join, product
 from search.planning.schedule import Schedule
 from search.space.candidate import CpuMapping
 
@@ -110,26 +111,3 @@ def geometry_of(schedule: Schedule) -> Geometry:
         simd_main=mapping.simd_scope in ("main", "all"),
         simd_rest=mapping.simd_scope == "all",
     )
-
-
-def product(text: str, factor: int) -> str:
-    """``text * factor`` with the trivial cases folded, so that the source reads well."""
-    if text == "0" or factor == 0:
-        return "0"
-    if factor == 1:
-        return text
-    if text.isdigit():
-        return str(int(text) * factor)
-    return f"({text}) * {factor}" if " + " in text or " - " in text else f"{text} * {factor}"
-
-
-def join(*terms: str) -> str:
-    """The sum of index terms, constants gathered at the end."""
-    constant = sum(int(term) for term in terms if term.lstrip("-").isdigit())
-    names = [term for term in terms if not term.lstrip("-").isdigit()]
-    if not names:
-        return str(constant)
-    text = " + ".join(names)
-    if constant:
-        text += f" + {constant}" if constant > 0 else f" - {-constant}"
-    return text

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from search.lowering.cpu import names
-from search.lowering.cpu.expressions import NARROW, Scope
-from search.lowering.cpu.geometry import Geometry, join, product
+from search.lowering import names
+from search.lowering.expressions import NARROW, Scope
+from search.lowering.cpu.geometry import Geometry
+from search.lowering.indexing import join, product
 from search.lowering.cpu.place import Place
-from search.lowering.cpu.tensors import Layout
-from search.lowering.cpu.text import Text
+from search.lowering.tensors import Layout
+from search.lowering.text import Text
 from search.planning.schedule import Accumulate, DistributedLoop, GlobalLoad, GlobalStore, PrivateLoad, PrivateStore
 from search.program.ir import Expr, Name
 from search.program.walk import walk

@@ -1,14 +1,9 @@
-"""What the numbers of a lowered kernel may do, by name. Recorded with every artifact; nothing changes it silently."""
+"""What the numbers of a CPU kernel may do, by name. Recorded with every artifact; nothing changes it silently."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from search.planning.schedule import ArrayIndex, Collective, DistributedLoop, Schedule, Step, flat_steps
-from search.program.algorithms import AlgorithmWord
-from search.program.ir import Binary, Call, Expr
-from search.program.monoids import MONOIDS
-from search.program.walk import walk
+from search.lowering.numerics import describe
+from search.planning.schedule import Schedule
 
 _FUNCTIONS = {
     "exp": "degree-6 polynomial (Cephes), about 1 ulp, zero below -87.33",
@@ -23,55 +18,14 @@ _FUNCTIONS = {
 }
 
 
-_ALGORITHMS: dict[AlgorithmWord, str] = {
-    "written": "as written",
-    "online": "online softmax: maximum and sum of exponentials in one pass, rescaled where the maximum grows",
-    "welford": "Welford: mean and squared deviations in one pass",
-}
-
-
 def describe_numerics(schedule: Schedule) -> dict[str, str]:
     """Name → what is done, for the functions, divisions and reductions that a schedule really has."""
-    strict = any(state.strict for state in schedule.reducers)
-    out = {
-        "algorithm": _ALGORITHMS[schedule.candidate.algorithm],
-        "accumulation": "float32",
-        "contraction": "no fma: a strict fold rounds every operation" if strict else "fma allowed",
-        "denormals": "kept unless a function says otherwise",
-    }
-    for dtype in sorted(set(schedule.case.dtypes.values()) & {"float16", "bfloat16"}):
-        out[dtype] = "widened exactly, computed in float32, rounded to nearest even where it is stored"
-    if "int32" in schedule.case.dtypes.values() or any(state.dtype == "int32" for state in schedule.reducers):
-        out["int32"] = "wraps"
-    for step, _ in flat_steps(schedule.steps):
-        if isinstance(step, Collective) and step.strict:
-            out[f"strict {step.op} reduction"] = "left fold in index order"
-        elif isinstance(step, Collective):
-            lanes, partials = schedule.lanes_per_row, schedule.candidate.partials
-            out[f"{step.op} reduction"] = f"{lanes} lanes x {partials} partials, then a binary tree"
-        for root in (*_expressions(step), *_monoid_expressions(step)):
-            for node in walk(root):
-                if isinstance(node, Call) and node.function in _FUNCTIONS:
-                    out[node.function] = _FUNCTIONS[node.function]
-                if isinstance(node, Binary) and node.op == "/":
-                    out["division"] = "as written, correctly rounded"
-    return dict(sorted(out.items()))
-
-
-def _monoid_expressions(step: Step) -> Iterator[Expr]:
-    """What a structured reduction computes on the way."""
-    monoid = MONOIDS.get(step.op) if isinstance(step, Collective) else None
-    if monoid is not None:
-        yield from (expr for _, expr in (*monoid.absorb, *monoid.combine))
-
-
-def _expressions(step: Step) -> Iterator[Expr]:
-    """The expressions of a step and of its ops."""
-    for part in step.ops if isinstance(step, DistributedLoop) else (step,):
-        for field in ("value", "where", "seed"):
-            expr = getattr(part, field, None)
-            if expr is not None:
-                yield expr
-        for index in getattr(part, "index", ()):
-            if isinstance(index, ArrayIndex):
-                yield index.value
+    lanes, partials = schedule.lanes_per_row, schedule.candidate.partials
+    return describe(
+        schedule,
+        functions=_FUNCTIONS,
+        reduction=f"{lanes} lanes x {partials} partials, then a binary tree",
+        denormals="kept unless a function says otherwise",
+        strict="left fold in index order",
+        uncontracted="no fma: a strict fold rounds every operation",
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from search.lowering.cpu import names
-from search.lowering.cpu.expressions import Scope, Value
-from search.lowering.cpu.geometry import Geometry, join
-from search.lowering.cpu.states import merge, partial_arrays
-from search.lowering.cpu.tensors import Layout
-from search.lowering.cpu.text import Text
+from search.lowering import names
+from search.lowering.expressions import Scope, Value
+from search.lowering.cpu.geometry import Geometry
+from search.lowering.indexing import halves, join
+from search.lowering.states import merge, partial_arrays
+from search.lowering.tensors import Layout
+from search.lowering.text import Text
 from search.lowering.cpu.traversal import accumulate
 from search.planning.schedule import (
     Collective,
@@ -157,12 +158,3 @@ class RowSteps:
 
     def _block(self, partial: int, element: str) -> str:
         return self.geometry.accumulator(str(partial), "0", element).split(", ")[0]
-
-
-def halves(count: int) -> tuple[int, ...]:
-    """Strides of a tree over a power of two: count/2, count/4, …, 1."""
-    out = []
-    while count > 1:
-        count //= 2
-        out.append(count)
-    return tuple(out)

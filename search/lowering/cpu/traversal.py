@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import prod
 
-from search.lowering.cpu import names
-from search.lowering.cpu.expressions import NARROW, Scope, Value
-from search.lowering.cpu.geometry import Geometry, join, product
+
+from search.lowering import names
+from search.lowering.expressions import NARROW, Scope, Value
+from search.lowering.cpu.geometry import Geometry
+from search.lowering.indexing import coordinates, join, product
 from search.lowering.cpu.narrow import NO_BLOCKS, Blocks, Narrow
 from search.lowering.cpu.place import Place
-from search.lowering.cpu.states import Gathering, absorb, gathers
-from search.lowering.cpu.tensors import Layout
-from search.lowering.cpu.text import Text
+from search.lowering.states import Gathering, absorb, array_element, gathers
+from search.lowering.tensors import Layout
+from search.lowering.text import Text
 from search.planning.schedule import (
     Accumulate,
     Compute,
@@ -261,14 +262,7 @@ class Traversal:
         the others follow from ``o``."""
         nested = self.inner != self.loop.extent
         axes, flat = (self.loop.axes[:-1], "o") if nested else (self.loop.axes, "e")
-        out = {self.loop.axes[-1]: "i"} if nested else {}
-        below = 1
-        for axis in reversed(axes):
-            extent = self.extents[axis]
-            text = flat if below == 1 else f"{flat} // {below}"
-            out[axis] = text if axis == axes[0] else f"({text}) % {extent}" if below > 1 else f"{flat} % {extent}"
-            below *= extent
-        return out
+        return coordinates(axes, self.extents, flat) | ({self.loop.axes[-1]: "i"} if nested else {})
 
     def _op(
         self,
@@ -361,23 +355,9 @@ def accumulate(
     """
     element = "0"
     if op.index:
-        element = _element(scope, op)
+        element = array_element(scope, op)
         if not element.isdigit():
             text.line(f"{names.element(op.reducer)} = {element}")
             element = names.element(op.reducer)
     index = geometry.chain(element) if state.strict else geometry.accumulator(partial, lane, element)
     absorb(text, scope, state, op, index, place)
-
-
-def _element(scope: Scope, op: Accumulate | RowUpdate) -> str:
-    """The flattened element of the array, kept inside it where only the condition does."""
-    terms, below = [], prod(index.extent for index in op.index)
-    for index in op.index:
-        below //= index.extent
-        value = scope.render_as(index.value, "int32")
-        if index.clamped:
-            last = Value(text=str(index.extent - 1), dtype="int32")
-            value = scope.call("maximum_i32", "int32", value, Value(text="0", dtype="int32"))
-            value = scope.call("minimum_i32", "int32", value, last)
-        terms.append(product(f"({value.text})" if value.loose and below > 1 else value.text, below))
-    return join(*terms)

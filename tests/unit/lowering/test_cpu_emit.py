@@ -188,4 +188,4 @@ def test_numerics_name_what_the_kernel_does_and_no_more() -> None:
 
 def test_the_registry_serves_the_cpu() -> None:
     made = schedule("softmax")
-    assert LOWERINGS["cpu"]().emit(made) == emit(made)
+    assert LOWERINGS["cpu"](None).emit(made) == emit(made)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.lowering.cpu import names
-from search.lowering.cpu.expressions import Scope, UnsupportedError, Value, nearest_float32
+from search.lowering import names
+from search.lowering.expressions import Scope, UnsupportedError, Value, nearest_float32
 from search.program.ir import (
     Affine,
     Binary,

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from search.lowering.cpu.geometry import Geometry, join, product
-from search.lowering.cpu.rows import halves
+from search.lowering.cpu.geometry import Geometry
+from search.lowering.indexing import halves, join, product
 
 
 def geometry(width: int, lanes: int, row_block: int, vector: int, partials: int) -> Geometry:

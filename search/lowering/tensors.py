@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from search.lowering.cpu.expressions import Scope, UnsupportedError
-from search.lowering.cpu.geometry import join, product
+from search.lowering.expressions import Scope, UnsupportedError
+from search.lowering.indexing import join, product
 from search.planning.schedule import RowArray
 from search.program.case import Case
 from search.program.ir import Affine, Tensor
@@ -37,16 +37,18 @@ class Layout:
         parts = ([str(prod(before))] if before else []) + [rows] + ([str(prod(after))] if after else [])
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
-    def index(self, subscripts: Sequence[Affine], scope: Scope, row: str, axes: tuple[str, ...]) -> str:
-        """Index text of a load or store at affine subscripts, one per axis, inside a loop over ``axes``."""
+    def index(
+        self, subscripts: Sequence[Affine], scope: Scope, row: str, axes: tuple[str, ...], element: str = "e"
+    ) -> str:
+        """Index text of a load or store at affine subscripts, one per axis, inside a loop over ``axes`` at ``element``."""
         if self.row_at is None:
-            return self._group(range(len(self.axes)), subscripts, scope, axes)
+            return self._group(range(len(self.axes)), subscripts, scope, axes, element)
         rows = subscripts[self.row_at]
         row_text = row if rows == self.natural[self.row_at] else _row_affine(rows, self.axes[self.row_at], row)
         before, after = range(self.row_at), range(self.row_at + 1, len(self.axes))
-        parts = [self._group(before, subscripts, scope, axes)] if before else []
+        parts = [self._group(before, subscripts, scope, axes, element)] if before else []
         parts.append(row_text)
-        parts += [self._group(after, subscripts, scope, axes)] if after else []
+        parts += [self._group(after, subscripts, scope, axes, element)] if after else []
         return ", ".join(parts)
 
     def flat(self, row: str, offset: str) -> str:
@@ -71,11 +73,13 @@ class Layout:
             return None
         return offset if self.row_at is None else f"{row}, {offset}"
 
-    def _group(self, positions: range, subscripts: Sequence[Affine], scope: Scope, axes: tuple[str, ...]) -> str:
+    def _group(
+        self, positions: range, subscripts: Sequence[Affine], scope: Scope, axes: tuple[str, ...], element: str
+    ) -> str:
         """The flattened index of some of the axes: the element itself when it walks exactly them in order."""
         natural = all(subscripts[at] == self.natural[at] for at in positions)
         if natural and tuple(self.axes[at] for at in positions) == axes:
-            return "e"
+            return element
         terms = []
         below = prod(self.extents[at] for at in positions)
         for at in positions:

@@ -1,4 +1,4 @@
-"""The Python helpers at the top of an emitted text: thin names for the functions of ``tuner.h``."""
+"""The Python helpers at the top of an emitted text: thin names for the functions of a header, ``tuner.h`` or ``tuner.cuh``."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ _MARKS = {
 _FLOAT_CALLS = {
     "named": "a",
     "sub": "a, b",
+    "mul": "a, b",
     "neg": "a",
     "exp": "a",
     "log": "a",

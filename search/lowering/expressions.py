@@ -2,7 +2,7 @@
 
 TileLang's simplifier is not IEEE for float32 (it turns ``(x + C) - C`` into ``x``, ``x - x`` and ``x * 0`` into 0,
 ``not x < y`` into ``y <= x``), its min and max drop NaN, and it prints constants with seven digits. So ``+ * /`` of
-float32 values stay operators, which were seen to survive; everything else is a call of a function of ``tuner.h``, which
+float32 values stay operators, which were seen to survive; everything else is a call of a function of our header, which
 the simplifier cannot see into, and a constant is the bits of its nearest float32. int32 wraps, and neither C nor the
 simplifier lets an operator do that.
 """
@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from search.lowering.cpu.geometry import join, product
+from search.lowering.indexing import join, product
 from search.program.ir import (
     Affine,
     Binary,
@@ -143,12 +143,21 @@ class Scope:
             return value
         if _literal(value):
             return self.constant(float(int(value.text)))
+        return self.converted(value)
+
+    def converted(self, value: Value) -> Value:
+        """An int32 or a bool, converted to float32."""
         return Value(text=f"T.cast({value.text}, F32)", dtype=FLOAT)
 
     def constant(self, number: float) -> Value:
         """A float32 constant, exact to the bit."""
         self.used.add("f32")
         return Value(text=f"f32({nearest_float32(number)!r})", dtype=FLOAT)
+
+    def arithmetic(self, sign: str, left: Value, right: Value) -> Value:
+        """An operator of two float32 values, or of two literals."""
+        dtype = FLOAT if left.dtype == FLOAT else INT
+        return Value(text=f"{left.operand} {sign} {right.operand}", dtype=dtype, loose=True)
 
     def combine(self, op: ReduceOp, left: Value, right: Value) -> Value:
         """One step of a reduction; max and min propagate NaN."""
@@ -157,7 +166,7 @@ class Scope:
             sign = "+" if op == "sum" else "*"
             if dtype == INT:
                 return self.call(_WRAPPING[sign], INT, left, right)
-            return Value(text=f"{left.operand} {sign} {right.operand}", dtype=dtype, loose=True)
+            return self.arithmetic(sign, left, right)
         if op in ("max", "min"):
             return self.call(
                 {"max": "maximum", "min": "minimum"}[op] + ("" if dtype == FLOAT else "_i32"), dtype, left, right
@@ -230,8 +239,7 @@ def _binary(scope: Scope, expr: Binary) -> Value:
         return scope.call("sub", FLOAT, left, right)
     if left.dtype != FLOAT and not (_literal(left) and _literal(right)):
         return scope.call(_WRAPPING[expr.op], INT, left, right)
-    dtype = FLOAT if left.dtype == FLOAT else INT
-    return Value(text=f"{left.operand} {expr.op} {right.operand}", dtype=dtype, loose=True)
+    return scope.arithmetic(expr.op, left, right)
 
 
 def _literal(value: Value) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
-from search.lowering.cpu import names
-from search.lowering.cpu.expressions import IDENTITIES, Scope, Value
-from search.lowering.cpu.text import Text
+from search.lowering import names
+from search.lowering.expressions import IDENTITIES, Scope, Value
+from search.lowering.indexing import join, product
+from search.lowering.text import Text
 from search.planning.schedule import Accumulate, ReducerState, RowUpdate
 from search.program.ir import DType
 from search.program.monoids import (
@@ -113,6 +115,20 @@ def merge(text: Text, scope: Scope, state: ReducerState, first: str, second: str
         return
     step = _StateStep(text, scope, state, monoid)
     step.write(first, monoid.combine, step.held(HELD, first) | step.held(OTHER, second), None)
+
+
+def array_element(scope: Scope, op: Accumulate | RowUpdate) -> str:
+    """The flattened element of the array, kept inside it where only the condition does."""
+    terms, below = [], prod(index.extent for index in op.index)
+    for index in op.index:
+        below //= index.extent
+        value = scope.render_as(index.value, "int32")
+        if index.clamped:
+            last = Value(text=str(index.extent - 1), dtype="int32")
+            value = scope.call("maximum_i32", "int32", value, Value(text="0", dtype="int32"))
+            value = scope.call("minimum_i32", "int32", value, last)
+        terms.append(product(f"({value.text})" if value.loose and below > 1 else value.text, below))
+    return join(*terms)
 
 
 class _StateStep:

@@ -88,6 +88,26 @@ def block(name: str) -> str:
     return f"h_{checked(name)}"
 
 
+def staged(name: str) -> str:
+    """A pass's elements of a tensor in registers: read from it, or about to be written to it (a GPU's fragment)."""
+    return f"q_{checked(name)}"
+
+
+def delivered(reducer: str) -> str:
+    """What a deferred reducer delivers, one per row of the block."""
+    return f"f_{checked(reducer)}"
+
+
+def queue(reducer: str) -> str:
+    """A pass's contributions to a strict fold, in shared memory."""
+    return f"z_{checked(reducer)}"
+
+
+def queued_element(reducer: str) -> str:
+    """Which elements of the array a pass's contributions to a strict fold are for, in shared memory."""
+    return f"y_{checked(reducer)}"
+
+
 def plain(name: str) -> str:
     """The program's name of an argument, from its emitted one."""
     return name[2:]

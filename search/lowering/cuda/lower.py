@@ -1,0 +1,161 @@
+"""The CUDA lowering: requests in, cubins out."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from search.lowering.batched import BatchedBuild, Built, Lowered
+from search.lowering.contract import Artifact, BuildRequest, BuildResult, Emitted, Source
+from search.lowering.cuda.architectures import ARCHITECTURES
+from search.lowering.cuda.compile import BATCH, Member, compile_members
+from search.lowering.cuda.compiler import CudaCompiler
+from search.lowering.cuda.dialect import HEADER, CudaKernel, header_text, lower_text
+from search.lowering.cuda.emit import emit
+from search.lowering.cuda.facts import KernelFacts, code_facts
+from search.lowering.cuda.mapping import MappingError, check_mapping
+from search.lowering.cuda.numerics import describe_numerics
+from search.lowering.cuda.nvcc import command_by_hand
+from search.lowering.cuda.resources import resource_rejection
+from search.lowering.cuda.toolchain import cuda_compiler
+from search.outcome import Rejected
+from search.planning.schedule import Schedule
+
+COMPILE_TIMEOUT_SECONDS = 60.0
+
+
+class CudaLowering:
+    """Implements :class:`search.lowering.contract.Lowering` for one GPU architecture, with nvcc or NVRTC."""
+
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
+
+    def emit(self, schedule: Schedule) -> Emitted:
+        """The schedule as TileLang text. Raises UnsupportedError (a ValueError)."""
+        return emit(schedule)
+
+    def build(
+        self,
+        requests: Iterable[BuildRequest],
+        store: str,
+        *,
+        fresh: bool = False,
+        compile_timeout_seconds: float = COMPILE_TIMEOUT_SECONDS,
+        progress: Callable[[], None] = lambda: None,
+    ) -> Iterator[BuildResult]:
+        """Results as they get ready, in any order; see :meth:`Lowering.build`. Raises ToolchainUnavailable, OSError."""
+        with contextlib.closing(cuda_compiler()) as compiler:
+            build = _Build(
+                store,
+                fresh=fresh,
+                compile_timeout_seconds=compile_timeout_seconds,
+                progress=progress,
+                architecture=self.architecture,
+                compiler=compiler,
+            )
+            yield from build.results(requests)
+
+
+class _Build(BatchedBuild[CudaKernel]):
+    """One build call."""
+
+    batch_size = BATCH
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        fresh: bool,
+        compile_timeout_seconds: float,
+        progress: Callable[[], None],
+        architecture: str,
+        compiler: CudaCompiler,
+    ) -> None:
+        super().__init__(store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress)
+        self.architecture, self.compiler = architecture, compiler
+        self.toolchain = _toolchain_key(compiler, architecture)
+
+    def emit(self, schedule: Schedule) -> str:
+        return emit(schedule).tilelang_text
+
+    def lower(self, tilelang_text: str, schedule: Schedule) -> CudaKernel | Rejected:
+        kernel = lower_text(tilelang_text, self.architecture)
+        try:
+            check_mapping(kernel, schedule)
+        except MappingError as error:
+            return Rejected(stage="compile", reason="mapping_not_kept", detail={"message": str(error)})
+        return kernel
+
+    def numerics(self, schedule: Schedule) -> dict[str, str]:
+        return describe_numerics(schedule)
+
+    def source(self, tilelang_text: str, kernel: CudaKernel) -> Source:
+        command = command_by_hand(self.architecture)
+        parts = json.dumps([kernel.cuda_text, header_text(), command, vars(kernel.launch)])
+        return Source(
+            source_sha256=hashlib.sha256(parts.encode()).hexdigest(),
+            tilelang_text=tilelang_text,
+            c_text=kernel.exported,
+            header_name=HEADER.name,
+            header_text=header_text(),
+            build_command=command,
+        )
+
+    def compile(self, kernels: Mapping[str, Lowered[CudaKernel]]) -> dict[str, Built]:
+        members = [Member(symbol=symbol, cuda_text=one.kernel.renamed(symbol)) for symbol, one in kernels.items()]
+        cubins, rejections = compile_members(
+            members,
+            architecture=self.architecture,
+            compiler=self.compiler,
+            timeout_seconds=self.compile_timeout_seconds,
+            progress=self.progress,
+        )
+        built = {symbol: Built(rejection=rejection) for symbol, rejection in rejections.items()}
+        for cubin, inside in cubins:
+            sha256, path = self.store.save_library(cubin.data, suffix="cubin")
+            for member in inside:
+                built[member.symbol] = self._built(kernels[member.symbol], cubin.facts[member.symbol], path, sha256)
+        return built
+
+    def _built(self, one: Lowered[CudaKernel], facts: KernelFacts, path: str, sha256: str) -> Built:
+        launch, limits = one.kernel.launch, ARCHITECTURES[self.architecture]
+        # Equal code that is launched otherwise is another candidate's: it is timed by itself.
+        parts = json.dumps([facts.artifact_sha256, vars(launch)])
+        artifact_sha256 = hashlib.sha256(parts.encode()).hexdigest()
+        shown = code_facts(
+            replace(facts, artifact_sha256=artifact_sha256),
+            source_sha256=one.source.source_sha256,
+            tilelang_sha256=one.text_sha256,
+            numerics=one.numerics,
+            limits=limits,
+            threads_per_block=launch.threads_per_block,
+            dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        )
+        rejected = resource_rejection(
+            facts,
+            limits=limits,
+            threads_per_block=launch.threads_per_block,
+            dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        )
+        if rejected is not None:
+            return Built(facts=shown, rejection=rejected)
+        artifact = Artifact(
+            source_sha256=one.source.source_sha256,
+            artifact_sha256=artifact_sha256,
+            library_path=path,
+            library_sha256=sha256,
+            symbol=one.symbol,
+            arguments=one.kernel.arguments,
+            launch=launch,
+            architecture=self.architecture,
+        )
+        return Built(facts=shown, artifact=artifact)
+
+
+def _toolchain_key(compiler: CudaCompiler, architecture: str) -> str:
+    """What tells one compiler from another for the store."""
+    major, minor = compiler.version()
+    return f"{compiler.name} {major}.{minor} {architecture}"

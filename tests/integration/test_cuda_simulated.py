@@ -1,0 +1,149 @@
+"""What CUDA candidates compute, simulated thread by thread on this CPU and compared with the float64 oracle."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+from search.measuring.protocol import MeasureResult
+from search.measuring.simt.protocol import SimulationItem
+from search.measuring.simt.run import Simulator
+from search.planning.build import build_schedule
+from search.planning.schedule import Schedule
+from search.program.case import Case
+from search.program.resolve import resolve_case
+from search.space.candidate import Candidate, CudaMapping
+sys.path.append(str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
+from cuda_lowering import lower_schedules  # noqa: E402
+from cuda_matrix import configurations  # noqa: E402
+
+pytestmark = pytest.mark.toolchain
+
+
+def candidate(width: int, rows_per_block: int = 1, **knobs: Any) -> Candidate:
+    base = {"input": "reload", "fusion": "separate", "materialize": "private", "vector": 1, "unroll": 1, "partials": 1}
+    return Candidate(width=width, mapping=CudaMapping(rows_per_block=rows_per_block), **(base | knobs))
+
+
+def case_of(kernel: str, dtype: str | None = None, **dims: int) -> Case:
+    document: dict[str, Any] = {"kernel": kernel, "dims": {"rows": 9, **dims}}
+    if dtype is not None:
+        document["dtypes"] = {"x": dtype}
+    return resolve_case(document)
+
+
+NORMS = ("softmax", "rms_norm", "layer_norm")
+CACHE: dict[str, Any] = {"input": "cache"}
+MATRIX: list[tuple[Case, list[Candidate]]] = [
+    *(
+        (
+            case_of(kernel, cols=65),
+            [candidate(32), candidate(64, 4, **CACHE), candidate(8, 2, unroll=2), candidate(128, **CACHE)],
+        )
+        for kernel in NORMS
+    ),
+    *(
+        (
+            case_of(kernel, cols=769),
+            [
+                candidate(32, 4),
+                candidate(32, 1, partials=4, unroll=2),
+                candidate(128, 2, **CACHE),
+                candidate(256, **CACHE, fusion="fused"),
+                candidate(1024),
+            ],
+        )
+        for kernel in NORMS
+    ),
+    *(
+        (
+            case_of(kernel, cols=2048),
+            [
+                candidate(64, 4, vector=4, **CACHE),
+                candidate(256, vector=4, unroll=4),
+                candidate(128, 1, vector=2, partials=2, **CACHE, fusion="fused"),
+                candidate(512, 2, vector=4),
+            ],
+        )
+        for kernel in NORMS
+    ),
+    *(
+        (
+            case_of(kernel, dtype, cols=768),
+            [candidate(32, 2, vector=8, **CACHE), candidate(64, vector=8), candidate(96 // 3, 1, unroll=3)],
+        )
+        for kernel in NORMS
+        for dtype in ("float16", "bfloat16")
+    ),
+    (case_of("softmax", cols=769), [candidate(64, 2, algorithm="online"), candidate(32, algorithm="online", partials=2)]),
+    (case_of("softmax", cols=130), [candidate(16, 2, materialize="output"), candidate(1), candidate(2, 16)]),
+    (case_of("layer_norm", cols=769), [candidate(64, 2, algorithm="welford"), candidate(32, partials=4, algorithm="welford")]),
+]
+EVERY_KERNEL = [candidate(32, 2), candidate(64, vector=2, partials=2)]
+
+
+def name(case: Case, made: Candidate) -> str:
+    mapping = made.mapping
+    assert isinstance(mapping, CudaMapping)
+    knobs = {k: v for k, v in made.document().items() if k not in ("mapping",)}
+    return f"{case.kernel} {dict(case.dims)} {dict(case.dtypes)} R={mapping.rows_per_block} {knobs}"
+
+
+def simulated(matrix: Sequence[tuple[Case, Sequence[Candidate]]], folder: Path) -> dict[str, MeasureResult]:
+    """What came of every candidate that planning admits."""
+    schedules, cases = [], []
+    for case, candidates in matrix:
+        for made in candidates:
+            schedule = build_schedule(case, made)
+            if isinstance(schedule, Schedule):
+                schedules.append(schedule)
+                cases.append(case)
+    kernels = lower_schedules(schedules, folder)
+    out: dict[str, MeasureResult] = {}
+    with Simulator(folder / "simulator") as simulator:
+        for case in dict.fromkeys(cases):
+            items = [
+                SimulationItem(
+                    id=name(case, schedule.candidate),
+                    cuda_text=kernel.renamed(f"k_{at}"),
+                    symbol=f"k_{at}",
+                    arguments=kernel.arguments,
+                    launch=kernel.launch,
+                )
+                for at, (schedule, kernel, its) in enumerate(zip(schedules, kernels, cases, strict=True))
+                if its is case
+            ]
+            for result in simulator.check(case, items):
+                out[result.id] = result
+    return out
+
+
+def problems(results: dict[str, MeasureResult]) -> dict[str, Any]:
+    """Candidates that are not right, with the reason."""
+    return {
+        key: result.rejection.document() if result.rejection is not None else "not checked"
+        for key, result in results.items()
+        if result.rejection is not None or result.checks is None or not result.checks.passed
+    }
+
+
+def test_candidates_of_the_norms_compute_what_the_oracle_says(tmp_path: Path) -> None:
+    results = simulated(MATRIX, tmp_path)
+    assert problems(results) == {}
+    assert len(results) >= 60
+
+
+@pytest.mark.full
+def test_the_whole_matrix_computes_what_the_oracle_says(tmp_path: Path) -> None:
+    by_case: dict[Case, list[Candidate]] = {}
+    for one in configurations(list(NORMS), [65, 769, 2048, 4096]):
+        by_case.setdefault(one.case, []).append(one.candidate)
+    results = simulated(list(by_case.items()), tmp_path)
+    assert problems(results) == {}
+    assert len(results) >= 300
