@@ -92,9 +92,7 @@ def configurations(kernels: list[str], columns: list[int]) -> Iterator[Configura
 def build(wanted: list[Configuration], architecture: str, folder: Path) -> tuple[dict[str, BuildResult], float]:
     """Results by id, and the seconds that all took together, TileLang's import not counted."""
     builder = Builder(folder, target="cuda", architecture=architecture)
-    requests = [
-        BuildRequest(id=one.id, case=one.case.document(), candidate=one.candidate.document()) for one in wanted
-    ]
+    requests = [BuildRequest(id=one.id, case=one.case.document(), candidate=one.candidate.document()) for one in wanted]
     try:
         warm = [replace(requests[0], id="warm")]
         list(builder.build(warm, timeout_seconds=SILENCE_SECONDS, cancelled=lambda: False))
@@ -150,13 +148,20 @@ def main() -> int:
     print_table(head, table)
     failures = [row for row in rows if row["outcome"] == "rejected"]
     for row in failures:
-        print_line(f"{row['id']}: {row['rejection']['stage']}/{row['rejection']['reason']} {row['rejection']['detail']}")
+        print_line(
+            f"{row['id']}: {row['rejection']['stage']}/{row['rejection']['reason']} {row['rejection']['detail']}"
+        )
     alike = len({row["code"]["artifact_sha256"] for row in rows if row["outcome"] == "built"})
     built = sum(row["outcome"] == "built" for row in rows)
     print_line(f"{len(matrix)} configurations, {built} built for {given.architecture}, {alike} different kernels")
     print_line(f"{seconds:.1f} s, {seconds / max(len(wanted), 1):.3f} s per candidate: lower, compile, inspect")
     if given.json is not None:
-        document = {"architecture": given.architecture, "seconds": seconds, "merged_reloads": sorted(merged), "rows": rows}
+        document = {
+            "architecture": given.architecture,
+            "seconds": seconds,
+            "merged_reloads": sorted(merged),
+            "rows": rows,
+        }
         given.json.write_text(json.dumps(document, indent=1))
     return 1 if any(row["rejection"]["stage"] != "resources" for row in failures) else 0
 

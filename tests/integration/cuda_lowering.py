@@ -55,7 +55,11 @@ class LoweredKernel:
 
 
 def lower_schedules(
-    schedules: Sequence[Schedule], folder: Path, *, architecture: str = "sm_90", config: Mapping[str, object] | None = None
+    schedules: Sequence[Schedule],
+    folder: Path,
+    *,
+    architecture: str = "sm_90",
+    config: Mapping[str, object] | None = None,
 ) -> list[LoweredKernel]:
     """Every schedule's kernel, in order; ``config`` are further pass settings of TileLang's. Fails on the first error."""
     given, made = folder / "texts.json", folder / "lowered.json"

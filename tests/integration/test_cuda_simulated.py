@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-
-from search.measuring.protocol import MeasureResult
 from search.measuring.simt.protocol import SimulationItem
 from search.measuring.simt.run import Simulator
+
+from search.measuring.protocol import MeasureResult
 from search.planning.build import build_schedule
 from search.planning.schedule import Schedule
 from search.program.case import Case
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, CudaMapping
+
 sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
-from cuda_lowering import lower_schedules  # noqa: E402
-from cuda_matrix import configurations  # noqa: E402
+from cuda_lowering import lower_schedules
+from cuda_matrix import configurations
 
 pytestmark = pytest.mark.toolchain
 
@@ -81,9 +81,15 @@ MATRIX: list[tuple[Case, list[Candidate]]] = [
         for kernel in NORMS
         for dtype in ("float16", "bfloat16")
     ),
-    (case_of("softmax", cols=769), [candidate(64, 2, algorithm="online"), candidate(32, algorithm="online", partials=2)]),
+    (
+        case_of("softmax", cols=769),
+        [candidate(64, 2, algorithm="online"), candidate(32, algorithm="online", partials=2)],
+    ),
     (case_of("softmax", cols=130), [candidate(16, 2, materialize="output"), candidate(1), candidate(2, 16)]),
-    (case_of("layer_norm", cols=769), [candidate(64, 2, algorithm="welford"), candidate(32, partials=4, algorithm="welford")]),
+    (
+        case_of("layer_norm", cols=769),
+        [candidate(64, 2, algorithm="welford"), candidate(32, partials=4, algorithm="welford")],
+    ),
 ]
 EVERY_KERNEL = [candidate(32, 2), candidate(64, vector=2, partials=2)]
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from search.lowering.contract import Argument
 from search.lowering import names
+from search.lowering.contract import Argument
 from search.lowering.cpu.emit import PASS_CONFIG, SYMBOL
 from search.lowering.modules import execute
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from math import prod
 
-from search.lowering.contract import Emitted
 from search.lowering import names
-from search.lowering.expressions import IDENTITIES, Scope, UnsupportedError, Value
+from search.lowering.contract import Emitted
 from search.lowering.cpu.geometry import Geometry, geometry_of
 from search.lowering.cpu.narrow import Narrow
+from search.lowering.cpu.rows import RowSteps
+from search.lowering.cpu.traversal import Traversal
+from search.lowering.expressions import IDENTITIES, Scope, UnsupportedError, Value
 from search.lowering.preamble import helper_source
 from search.lowering.purposes import purpose
-from search.lowering.cpu.rows import RowSteps
 from search.lowering.states import partial_arrays
 from search.lowering.tensors import Layout, array_layout, layout_of
 from search.lowering.text import Text
-from search.lowering.cpu.traversal import Traversal
 from search.planning.schedule import (
     DistributedLoop,
     GlobalStore,

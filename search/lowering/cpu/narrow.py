@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from search.lowering import names
-from search.lowering.expressions import NARROW, Scope
 from search.lowering.cpu.geometry import Geometry
-from search.lowering.indexing import join, product
 from search.lowering.cpu.place import Place
+from search.lowering.expressions import NARROW, Scope
+from search.lowering.indexing import join, product
 from search.lowering.tensors import Layout
 from search.lowering.text import Text
 from search.planning.schedule import Accumulate, DistributedLoop, GlobalLoad, GlobalStore, PrivateLoad, PrivateStore

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from search.lowering import names
-from search.lowering.expressions import Scope, Value
 from search.lowering.cpu.geometry import Geometry
+from search.lowering.cpu.traversal import accumulate
+from search.lowering.expressions import Scope, Value
 from search.lowering.indexing import halves, join
 from search.lowering.states import merge, partial_arrays
 from search.lowering.tensors import Layout
 from search.lowering.text import Text
-from search.lowering.cpu.traversal import accumulate
 from search.planning.schedule import (
     Collective,
     DistributedLoop,

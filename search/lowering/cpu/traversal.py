@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-
 from search.lowering import names
-from search.lowering.expressions import NARROW, Scope, Value
 from search.lowering.cpu.geometry import Geometry
-from search.lowering.indexing import coordinates, join, product
 from search.lowering.cpu.narrow import NO_BLOCKS, Blocks, Narrow
 from search.lowering.cpu.place import Place
+from search.lowering.expressions import NARROW, Scope, Value
+from search.lowering.indexing import coordinates, join, product
 from search.lowering.states import Gathering, absorb, array_element, gathers
 from search.lowering.tensors import Layout
 from search.lowering.text import Text

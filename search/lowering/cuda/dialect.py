@@ -11,9 +11,9 @@ from typing import Any
 
 from search.lowering import names
 from search.lowering.contract import Argument, Launch
-from search.lowering.cuda.texts import HEADER_INCLUDE, HEADER_NAME, SYMBOL, complete_text
 from search.lowering.cuda.monoid_code import monoid_code
 from search.lowering.cuda.preamble import PASS_CONFIG
+from search.lowering.cuda.texts import HEADER_INCLUDE, HEADER_NAME, SYMBOL, complete_text
 from search.lowering.modules import execute
 
 HEADER = Path(__file__).with_name(HEADER_NAME)

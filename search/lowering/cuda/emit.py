@@ -24,7 +24,6 @@ from search.planning.schedule import DistributedLoop, GlobalStore, RowStore, Sch
 from search.program.ir import Loop
 from search.program.walk import statements
 
-
 _THREAD = re.compile(r"\btx\b")
 
 

@@ -44,10 +44,7 @@ def deferred_reducers(schedule: Schedule, geometry: Geometry) -> frozenset[str]:
     return frozenset(
         state.name
         for state in schedule.reducers
-        if (state.op, state.dtype) in DEFERRED
-        and state.elements == 1
-        and not state.strict
-        and state.name not in by_row
+        if (state.op, state.dtype) in DEFERRED and state.elements == 1 and not state.strict and state.name not in by_row
     )
 
 

@@ -213,7 +213,8 @@ class Traversal:
     def _touches_fragments(self, ops: list[ElementOp]) -> bool:
         """Whether the nest reads or writes a fragment of known layout."""
         return any(
-            isinstance(op, GlobalLoad | PrivateLoad | PrivateStore) or (isinstance(op, GlobalStore) and self._stages(op))
+            isinstance(op, GlobalLoad | PrivateLoad | PrivateStore)
+            or (isinstance(op, GlobalStore) and self._stages(op))
             for op in ops
         )
 

@@ -40,7 +40,7 @@ def text_of(kernel: str, cols: int, made: Candidate, **dtypes: str) -> str:
 
 
 def body(text: str) -> str:
-    return text[text.index("@T.prim_func") : text.index('if __name__')]
+    return text[text.index("@T.prim_func") : text.index("if __name__")]
 
 
 def test_a_sum_is_a_deferred_reducer_and_a_maximum_goes_through_the_collective_with_our_operation() -> None:
@@ -108,7 +108,9 @@ def test_wide_lanes_stage_what_they_store_and_narrow_ones_store_it() -> None:
 
 @pytest.mark.parametrize(("cols", "vector"), [(769, 2), (66, 4), (2044, 8)])
 def test_a_vector_that_does_not_divide_the_row_is_refused_by_planning(cols: int, vector: int) -> None:
-    made = build_schedule(resolve_case({"kernel": "softmax", "dims": {"rows": 9, "cols": cols}}), candidate(vector=vector))
+    made = build_schedule(
+        resolve_case({"kernel": "softmax", "dims": {"rows": 9, "cols": cols}}), candidate(vector=vector)
+    )
     assert isinstance(made, Rejected)
     assert (made.stage, made.reason) == ("constraints", "vector_not_divisor")
     assert made.detail["extent"] == cols
@@ -157,7 +159,9 @@ def test_buffers_that_may_be_shared_are_not_restricted_and_written_behind_a_barr
 
 
 @pytest.mark.parametrize("kernel", kernels())
-@pytest.mark.parametrize("made", [candidate(), candidate(16, 4, 2, vector=2, partials=2, unroll=3)], ids=["plain", "all"])
+@pytest.mark.parametrize(
+    "made", [candidate(), candidate(16, 4, 2, vector=2, partials=2, unroll=3)], ids=["plain", "all"]
+)
 def test_every_kernel_of_the_library_is_emitted(kernel: str, made: Candidate) -> None:
     schedule = scheduled(kernel, 68, made)
     text = emit(schedule).tilelang_text
