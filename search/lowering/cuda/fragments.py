@@ -15,7 +15,7 @@ LAYOUT = """
 def owners(chunks):
     \"\"\"Which thread owns which element of a row: {vector} contiguous {scalars} of every chunk each.\"\"\"
     return T.Fragment(
-        ({rows}, chunks, {chunk}), forward_fn=lambda r, c, k: (r * {width} + k // {vector}, c * {vector} + k % {vector})
+        ({rows}, {chunk}, chunks), forward_fn=lambda r, k, c: (r * {width} + k // {vector}, c * {vector} + k % {vector})
     )
 
 
@@ -49,7 +49,7 @@ class Fragments:
         layouts = {}
         for tile in self.tiles.values():
             chunks = self.geometry.passes(tile.extent)
-            text.line(f"{names.tile(tile.name)} = T.alloc_fragment(({rows}, {chunks}, {chunk}), {STORED[tile.dtype]})")
+            text.line(f"{names.tile(tile.name)} = T.alloc_fragment(({rows}, {chunk}, {chunks}), {STORED[tile.dtype]})")
             layouts[names.tile(tile.name)] = f"owners({chunks})"
         for name, dtype in self._staged.items():
             text.line(f"{name} = T.alloc_fragment(({rows}, {chunk}), {STORED[dtype]})")

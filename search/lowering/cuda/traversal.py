@@ -140,7 +140,7 @@ class Traversal:
         """Where a load's element is kept."""
         tile = self.kept.get(op.into)
         if tile is not None:
-            return f"{names.tile(tile)}[r, {chunk}, k]"
+            return f"{names.tile(tile)}[r, k, {chunk}]"
         name = names.staged(op.into)
         self.fragments.stage(name, op.dtype)
         return f"{name}[r, k]"
@@ -224,11 +224,11 @@ class Traversal:
             case GlobalLoad():
                 self._name(op.into, scope.widened(self._place(op, chunk), op.dtype), values)
             case PrivateLoad():
-                self._name(op.into, scope.widened(f"{names.tile(op.tile)}[r, {chunk}, k]", op.dtype), values)
+                self._name(op.into, scope.widened(f"{names.tile(op.tile)}[r, k, {chunk}]", op.dtype), values)
             case Compute():
                 self._name(op.into, scope.bound(scope.render_as(op.value, op.dtype)), values)
             case PrivateStore():
-                text.line(f"{names.tile(op.tile)}[r, {chunk}, k] = {scope.render(op.value).text}")
+                text.line(f"{names.tile(op.tile)}[r, k, {chunk}] = {scope.render(op.value).text}")
             case GlobalStore():
                 layout = self.layouts[op.tensor]
                 value = scope.narrowed(op.value, layout.dtype)

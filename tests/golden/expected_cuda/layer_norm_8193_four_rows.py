@@ -34,7 +34,7 @@ def sub(a, b):
 def owners(chunks):
     """Which thread owns which element of a row: 1 contiguous scalar of every chunk each."""
     return T.Fragment(
-        (4, chunks, 256), forward_fn=lambda r, c, k: (r * 256 + k // 1, c * 1 + k % 1)
+        (4, 256, chunks), forward_fn=lambda r, k, c: (r * 256 + k // 1, c * 1 + k % 1)
     )
 
 
@@ -59,7 +59,7 @@ def kernel(g_x: T.Tensor((d_rows, 8193), F32), g_weight: T.Tensor((8193,), F32),
         s_mean = T.alloc_local((1,), F32)
         s_squares = T.alloc_local((1,), F32)
         s_rstd = T.alloc_local((1,), F32)
-        p_centered = T.alloc_fragment((4, 33, 256), F32)
+        p_centered = T.alloc_fragment((4, 256, 33), F32)
         q_x_0 = T.alloc_fragment((4, 256), F32)
         q_x_1 = T.alloc_fragment((4, 256), F32)
         q_weight_0 = T.alloc_fragment((4, 256), F32)
@@ -96,7 +96,7 @@ def kernel(g_x: T.Tensor((d_rows, 8193), F32), g_weight: T.Tensor((8193,), F32),
             for r, k in T.Parallel(4, 256):
                 v_x_1 = q_x_1[r, k]
                 v_centered_0 = sub(v_x_1, s_mean[0])
-                p_centered[r, p, k] = v_centered_0
+                p_centered[r, k, p] = v_centered_0
                 t_value_squares_reducer = named(v_centered_0 * v_centered_0)
                 T.reducer_update(a_squares_reducer[r], t_value_squares_reducer)
         for r, k in T.Parallel(4, 256):
@@ -106,7 +106,7 @@ def kernel(g_x: T.Tensor((d_rows, 8193), F32), g_weight: T.Tensor((8193,), F32),
             if e < 8193:
                 v_x_1 = q_x_1[r, k]
                 v_centered_0 = sub(v_x_1, s_mean[0])
-                p_centered[r, 32, k] = v_centered_0
+                p_centered[r, k, 32] = v_centered_0
                 t_value_squares_reducer = named(v_centered_0 * v_centered_0)
                 T.reducer_update(a_squares_reducer[r], t_value_squares_reducer)
         # squares_reducer: partials and lanes combine into squares
@@ -125,7 +125,7 @@ def kernel(g_x: T.Tensor((d_rows, 8193), F32), g_weight: T.Tensor((8193,), F32),
                 e = p * 256 + k
                 v_weight_0 = q_weight_0[r, k]
                 v_bias_0 = q_bias_0[r, k]
-                v_centered_1 = p_centered[r, p, k]
+                v_centered_1 = p_centered[r, k, p]
                 if bx * 4 + r < d_rows:
                     g_y[T.min(bx * 4 + r, d_rows - 1), e] = ((v_centered_1 * s_rstd[0]) * v_weight_0) + v_bias_0
         for r, k in T.Parallel(4, 256):
@@ -137,7 +137,7 @@ def kernel(g_x: T.Tensor((d_rows, 8193), F32), g_weight: T.Tensor((8193,), F32),
             if e < 8193:
                 v_weight_0 = q_weight_0[r, k]
                 v_bias_0 = q_bias_0[r, k]
-                v_centered_1 = p_centered[r, 32, k]
+                v_centered_1 = p_centered[r, k, 32]
                 if bx * 4 + r < d_rows:
                     g_y[T.min(bx * 4 + r, d_rows - 1), e] = ((v_centered_1 * s_rstd[0]) * v_weight_0) + v_bias_0
 

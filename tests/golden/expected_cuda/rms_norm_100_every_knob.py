@@ -31,7 +31,7 @@ def sqrt(a):
 def owners(chunks):
     """Which thread owns which element of a row: 2 contiguous scalars of every chunk each."""
     return T.Fragment(
-        (4, chunks, 16), forward_fn=lambda r, c, k: (r * 8 + k // 2, c * 2 + k % 2)
+        (4, 16, chunks), forward_fn=lambda r, k, c: (r * 8 + k // 2, c * 2 + k % 2)
     )
 
 
@@ -52,7 +52,7 @@ def kernel(g_x: T.Tensor((d_rows, 100), F32), g_weight: T.Tensor((100,), F32), g
         a_squares_reducer = T.alloc_local((2,), F32)
         s_squares = T.alloc_local((1,), F32)
         s_rstd = T.alloc_local((1,), F32)
-        p_x_snapshot = T.alloc_fragment((4, 7, 16), F32)
+        p_x_snapshot = T.alloc_fragment((4, 16, 7), F32)
         q_weight_0 = T.alloc_fragment((4, 16), F32)
         q_y = T.alloc_fragment((4, 16), F32)
         T.annotate_layout({p_x_snapshot: owners(7), q_weight_0: PASS, q_y: PASS})
@@ -63,16 +63,16 @@ def kernel(g_x: T.Tensor((d_rows, 100), F32), g_weight: T.Tensor((100,), F32), g
         for p in T.unroll(3):
             for j in T.unroll(2):
                 for r, k in T.Parallel(4, 16):
-                    p_x_snapshot[r, p * 2 + j, k] = g_x[T.min(bx * 4 + r, d_rows - 1), (p * 2 + j) * 16 + k]
+                    p_x_snapshot[r, k, p * 2 + j] = g_x[T.min(bx * 4 + r, d_rows - 1), (p * 2 + j) * 16 + k]
                 for r, k in T.Parallel(4, 16):
-                    v_x_0 = p_x_snapshot[r, p * 2 + j, k]
+                    v_x_0 = p_x_snapshot[r, k, p * 2 + j]
                     a_squares_reducer[j] = a_squares_reducer[j] + (v_x_0 * v_x_0)
         for r, k in T.Parallel(4, 16):
-            p_x_snapshot[r, 6, k] = T.if_then_else(k + 96 < 100, g_x[T.min(bx * 4 + r, d_rows - 1), k + 96], T.float32(0))
+            p_x_snapshot[r, k, 6] = T.if_then_else(k + 96 < 100, g_x[T.min(bx * 4 + r, d_rows - 1), k + 96], T.float32(0))
         for r, k in T.Parallel(4, 16):
             e = k + 96
             if e < 100:
-                v_x_0 = p_x_snapshot[r, 6, k]
+                v_x_0 = p_x_snapshot[r, k, 6]
                 a_squares_reducer[0] = a_squares_reducer[0] + (v_x_0 * v_x_0)
         # squares_reducer: partials and lanes combine into squares
         a_squares_reducer[0] = a_squares_reducer[0] + a_squares_reducer[1]
@@ -85,7 +85,7 @@ def kernel(g_x: T.Tensor((d_rows, 100), F32), g_weight: T.Tensor((100,), F32), g
             for r, k in T.Parallel(4, 16):
                 q_weight_0[r, k] = g_weight[p * 16 + k]
             for r, k in T.Parallel(4, 16):
-                v_x_1 = p_x_snapshot[r, p, k]
+                v_x_1 = p_x_snapshot[r, k, p]
                 v_weight_0 = q_weight_0[r, k]
                 q_y[r, k] = (v_x_1 * s_rstd[0]) * v_weight_0
             for r, k in T.Parallel(4, 16):
@@ -96,7 +96,7 @@ def kernel(g_x: T.Tensor((d_rows, 100), F32), g_weight: T.Tensor((100,), F32), g
         for r, k in T.Parallel(4, 16):
             e = k + 96
             if e < 100:
-                v_x_1 = p_x_snapshot[r, 6, k]
+                v_x_1 = p_x_snapshot[r, k, 6]
                 v_weight_0 = q_weight_0[r, k]
                 q_y[r, k] = (v_x_1 * s_rstd[0]) * v_weight_0
         for r, k in T.Parallel(4, 16):

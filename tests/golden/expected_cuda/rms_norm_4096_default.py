@@ -29,7 +29,7 @@ def sqrt(a):
 def owners(chunks):
     """Which thread owns which element of a row: 1 contiguous scalar of every chunk each."""
     return T.Fragment(
-        (1, chunks, 256), forward_fn=lambda r, c, k: (r * 256 + k // 1, c * 1 + k % 1)
+        (1, 256, chunks), forward_fn=lambda r, k, c: (r * 256 + k // 1, c * 1 + k % 1)
     )
 
 
@@ -47,7 +47,7 @@ def kernel(g_x: T.Tensor((d_rows, 4096), F32), g_weight: T.Tensor((4096,), F32),
         f_squares_reducer = T.alloc_fragment((1,), F32)
         s_squares = T.alloc_local((1,), F32)
         s_rstd = T.alloc_local((1,), F32)
-        p_x_snapshot = T.alloc_fragment((1, 16, 256), F32)
+        p_x_snapshot = T.alloc_fragment((1, 256, 16), F32)
         q_weight_0 = T.alloc_fragment((1, 256), F32)
         T.annotate_layout({p_x_snapshot: owners(16), q_weight_0: PASS})
         # squares_reducer: every partial starts from the identity
@@ -55,11 +55,11 @@ def kernel(g_x: T.Tensor((d_rows, 4096), F32), g_weight: T.Tensor((4096,), F32),
         # over col: snapshot
         for p in T.unroll(16):
             for r, k in T.Parallel(1, 256):
-                p_x_snapshot[r, p, k] = g_x[bx, p * 256 + k]
+                p_x_snapshot[r, k, p] = g_x[bx, p * 256 + k]
         # over col
         for p in T.unroll(16):
             for r, k in T.Parallel(1, 256):
-                v_x_1 = p_x_snapshot[r, p, k]
+                v_x_1 = p_x_snapshot[r, k, p]
                 t_value_squares_reducer = named(v_x_1 * v_x_1)
                 T.reducer_update(a_squares_reducer[r], t_value_squares_reducer)
         # squares_reducer: partials and lanes combine into squares
@@ -74,7 +74,7 @@ def kernel(g_x: T.Tensor((d_rows, 4096), F32), g_weight: T.Tensor((4096,), F32),
                 q_weight_0[r, k] = g_weight[p * 256 + k]
             for r, k in T.Parallel(1, 256):
                 e = p * 256 + k
-                v_x_2 = p_x_snapshot[r, p, k]
+                v_x_2 = p_x_snapshot[r, k, p]
                 v_weight_0 = q_weight_0[r, k]
                 g_y[bx, e] = (v_x_2 * s_rstd[0]) * v_weight_0
 

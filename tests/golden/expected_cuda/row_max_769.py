@@ -31,7 +31,7 @@ def maximum(a, b):
 def owners(chunks):
     """Which thread owns which element of a row: 1 contiguous scalar of every chunk each."""
     return T.Fragment(
-        (1, chunks, 64), forward_fn=lambda r, c, k: (r * 64 + k // 1, c * 1 + k % 1)
+        (1, 64, chunks), forward_fn=lambda r, k, c: (r * 64 + k // 1, c * 1 + k % 1)
     )
 
 

@@ -64,7 +64,7 @@ def sub(a, b):
 def owners(chunks):
     """Which thread owns which element of a row: 4 contiguous scalars of every chunk each."""
     return T.Fragment(
-        (1, chunks, 512), forward_fn=lambda r, c, k: (r * 128 + k // 4, c * 4 + k % 4)
+        (1, 512, chunks), forward_fn=lambda r, k, c: (r * 128 + k // 4, c * 4 + k % 4)
     )
 
 
@@ -83,8 +83,8 @@ def kernel(g_x: T.Tensor((d_rows, 2048), F32), g_y: T.Tensor((d_rows, 2048), F32
         s_peak = T.alloc_local((1,), F32)
         s_total = T.alloc_local((1,), F32)
         s_inv = T.alloc_local((1,), F32)
-        p_x_snapshot = T.alloc_fragment((1, 4, 512), F32)
-        p_e = T.alloc_fragment((1, 4, 512), F32)
+        p_x_snapshot = T.alloc_fragment((1, 512, 4), F32)
+        p_e = T.alloc_fragment((1, 512, 4), F32)
         q_y = T.alloc_fragment((1, 512), F32)
         T.annotate_layout({p_x_snapshot: owners(4), p_e: owners(4), q_y: PASS})
         # peak_reducer: every partial starts from the identity
@@ -93,11 +93,11 @@ def kernel(g_x: T.Tensor((d_rows, 2048), F32), g_y: T.Tensor((d_rows, 2048), F32
         # over col: snapshot
         for p in T.unroll(4):
             for r, k in T.Parallel(1, 512):
-                p_x_snapshot[r, p, k] = g_x[bx, p * 512 + k]
+                p_x_snapshot[r, k, p] = g_x[bx, p * 512 + k]
         # over col
         for p in T.unroll(4):
             for r, k in T.Parallel(1, 512):
-                v_x_1 = p_x_snapshot[r, p, k]
+                v_x_1 = p_x_snapshot[r, k, p]
                 t_apeak_peak_reducer = c_peak_peak_reducer[0]
                 t_atotal_peak_reducer = c_total_peak_reducer[0]
                 t_x_peak_reducer = named(v_x_1)
@@ -116,9 +116,9 @@ def kernel(g_x: T.Tensor((d_rows, 2048), F32), g_y: T.Tensor((d_rows, 2048), F32
         # over col
         for p in T.unroll(4):
             for r, k in T.Parallel(1, 512):
-                v_x_2 = p_x_snapshot[r, p, k]
+                v_x_2 = p_x_snapshot[r, k, p]
                 v_e_0 = exp(sub(v_x_2, s_peak[0]))
-                p_e[r, p, k] = v_e_0
+                p_e[r, k, p] = v_e_0
                 q_y[r, k] = v_e_0 * s_inv[0]
             for r, k in T.Parallel(1, 512):
                 g_y[bx, p * 512 + k] = q_y[r, k]

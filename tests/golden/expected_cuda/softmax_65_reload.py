@@ -39,7 +39,7 @@ def sub(a, b):
 def owners(chunks):
     """Which thread owns which element of a row: 1 contiguous scalar of every chunk each."""
     return T.Fragment(
-        (1, chunks, 32), forward_fn=lambda r, c, k: (r * 32 + k // 1, c * 1 + k % 1)
+        (1, 32, chunks), forward_fn=lambda r, k, c: (r * 32 + k // 1, c * 1 + k % 1)
     )
 
 

@@ -121,7 +121,7 @@ def test_a_cached_input_is_staged_where_it_is_kept_and_fused_it_is_read_by_the_f
     separate = body(text_of("rms_norm", 512, candidate(32, input="cache")))
     fused = body(text_of("rms_norm", 512, candidate(32, input="cache", fusion="fused")))
     for text in (separate, fused):
-        assert text.count("p_x_snapshot[r, p, k] = g_x[bx, p * 32 + k]") == 1
+        assert text.count("p_x_snapshot[r, k, p] = g_x[bx, p * 32 + k]") == 1
         assert "q_x" not in text
     assert separate.count("for p in T.unroll(16):") == 3
     assert fused.count("for p in T.unroll(16):") == 2
