@@ -1,4 +1,4 @@
-"""The Python helpers at the top of an emitted text: thin names for the functions of a header, ``tuner.h`` or ``tuner.cuh``."""
+"""The Python helpers at the top of an emitted text: thin names for the functions of ``tuner.h`` and ``tuner.cuh``."""
 
 from __future__ import annotations
 

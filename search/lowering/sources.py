@@ -16,6 +16,7 @@ def lowering_sha256(target: TargetKind) -> str:
         *_ROOT.glob("lowering/*.py"),
         *_ROOT.glob(f"lowering/{target}/*.py"),
         *_ROOT.glob(f"lowering/{target}/*.h"),
+        *_ROOT.glob(f"lowering/{target}/*.cuh"),
         *_ROOT.glob("planning/*.py"),
         *_ROOT.glob("program/*.py"),
         _ROOT / "space" / "uses.py",

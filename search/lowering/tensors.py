@@ -40,7 +40,7 @@ class Layout:
     def index(
         self, subscripts: Sequence[Affine], scope: Scope, row: str, axes: tuple[str, ...], element: str = "e"
     ) -> str:
-        """Index text of a load or store at affine subscripts, one per axis, inside a loop over ``axes`` at ``element``."""
+        """Index text of a load or store at affine subscripts, one per axis, at an element of a loop over ``axes``."""
         if self.row_at is None:
             return self._group(range(len(self.axes)), subscripts, scope, axes, element)
         rows = subscripts[self.row_at]

@@ -61,7 +61,7 @@ def lower_schedules(
     architecture: str = "sm_90",
     config: Mapping[str, object] | None = None,
 ) -> list[LoweredKernel]:
-    """Every schedule's kernel, in order; ``config`` are further pass settings of TileLang's. Fails on the first error."""
+    """Every schedule's kernel, in order; ``config``: further pass settings of TileLang's. Fails on the first error."""
     given, made = folder / "texts.json", folder / "lowered.json"
     texts = [emit(schedule).tilelang_text for schedule in schedules]
     given.write_text(json.dumps({"texts": texts, "architecture": architecture, "config": dict(config or {})}))

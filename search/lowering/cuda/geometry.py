@@ -1,6 +1,6 @@
 """How a block of threads is laid over rows and columns (the CUDA mapping), as numbers and as index text.
 
-A block works on R rows with W threads each; thread t is lane t % W of row t // W. In a distributed loop over N elements,
+A block works on R rows with W threads each; thread t is lane t % W of row t // W. In a loop over N elements of a row,
 element e belongs to lane (e // V) % W and is reached in pass e // (W·V); what is left over is the tail.
 """
 

@@ -1,8 +1,8 @@
 """How each reducer of a kernel is combined: by TileLang's deferred reducers, by its collective template, or serially.
 
-TileLang's reducers (``T.alloc_reducer``) know sum and the bitwise ops, one accumulator per lane, and updates inside loop
-nests. Everything else keeps its partials in registers of its own and goes through ``tl::AllReduce`` with an operation of
-ours: minimum and maximum (TileLang's drop NaN), product, wrapping int32 arithmetic, several accumulators per lane,
+TileLang's reducers (``T.alloc_reducer``) know sum and the bitwise ops, one accumulator per lane, and updates inside
+nests. Everything else keeps its partials in registers of its own and goes through ``tl::AllReduce`` with an operation
+of ours: minimum and maximum (TileLang's drop NaN), product, wrapping int32 sums, several accumulators per lane,
 arrays, structured ops, and reducers that rows themselves contribute to. A strict fold is one chain.
 """
 
