@@ -61,7 +61,7 @@ TUNER_INLINE int32_t tuner_absolute_i32(int32_t a) { return a < 0 ? tuner_neg_i3
 
 /* ---- exp: n = round(x / ln 2) by the magic number 1.5 * 2^23, degree-6 polynomial on the rest (Cephes expf) ----
  * The exponent is added to the polynomial's bits, which is exact for every n from -126 to 128. */
-TUNER_INLINE float tuner_exp(float x) {
+TUNER_INLINE float tuner_exp_inside(float x) { /* for -87.33 <= x <= 88.72 */
   float t = x * 1.44269504088896341f + 12582912.0f;
   float n = t - 12582912.0f;
   float r = x - n * 0.693359375f;
@@ -73,7 +73,10 @@ TUNER_INLINE float tuner_exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
-  float y = tuner_f32(tuner_u32(p) + (tuner_u32(t) << 23));
+  return tuner_f32(tuner_u32(p) + (tuner_u32(t) << 23));
+}
+TUNER_INLINE float tuner_exp(float x) {
+  float y = tuner_exp_inside(x);
   y = x <= 88.7228317f ? y : x + TUNER_INF; /* overflow and NaN */
   return x < -87.33f ? 0.0f : y;
 }
@@ -131,7 +134,7 @@ TUNER_INLINE float tuner_erf(float x) {
   r = r * t - 6.34846687e-1f;
   r = r * t - 1.28717512e-1f;
   r = r * t - t;
-  float far = t > 4.0f ? 1.0f : 1.0f - tuner_exp(r);
+  float far = t > 4.0f ? 1.0f : 1.0f - tuner_exp_inside(r); /* up to 4, r is between -18 and 0 */
   float q = -5.96761703e-4f;
   q = q * s + 4.99119423e-3f;
   q = q * s - 2.67681349e-2f;
