@@ -49,11 +49,7 @@ class Ended:
 
 
 class CommandTimeout(ToolchainUnavailable):
-    """A command did not end in time; ``printed`` is the end of what it had written to stderr."""
-
-    def __init__(self, message: str, printed: str) -> None:
-        self.printed = printed
-        super().__init__(message)
+    """A command did not end in time."""
 
 
 def run_command(
@@ -91,8 +87,7 @@ def run_command(
             if cancelled():
                 raise Cancelled(f"{words[0]} was stopped")
             if time.monotonic() > deadline:
-                message = f"{words[0]} did not end within {timeout_seconds:g} s"
-                raise CommandTimeout(message, streams.text("stderr"))
+                raise CommandTimeout(f"{words[0]} did not end within {timeout_seconds:g} s")
             streams.read(_POLL_SECONDS)
         streams.read(0)
     finally:

@@ -18,7 +18,8 @@ class SmLimits:
 
     threads_per_sm: int
     blocks_per_sm: int
-    barriers_per_sm: int
+    barriers_per_sm: int | None
+    """None: NVIDIA's calculator counts barriers from compute capability 9.0 on only."""
     shared_bytes_per_sm: int
     shared_bytes_per_block: int
     """What a block may have, static and dynamic together, when the launch opts in; 48 KiB without."""
@@ -40,7 +41,7 @@ ARCHITECTURES: Mapping[str, SmLimits] = {
     "sm_80": SmLimits(
         threads_per_sm=2048,
         blocks_per_sm=32,
-        barriers_per_sm=64,
+        barriers_per_sm=None,
         shared_bytes_per_sm=164 << 10,
         shared_bytes_per_block=163 << 10,
     ),

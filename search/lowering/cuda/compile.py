@@ -1,8 +1,8 @@
 """Several CUDA kernels → cubins with facts. One compiler call for a batch; a bad member is found and stands alone.
 
-A failed batch is split, and nobody is blamed before it has failed alone. Where the compiler's words name kernels, or
-ptxas was stopped in the middle of one, those are tried alone and the others stay together. Else a refused batch is
-halved, and after one that ran out of time each is tried alone: halves would wait for the guilty one again and again.
+A failed batch is split, and nobody is blamed before it has failed alone. Where the compiler's words name kernels,
+those are tried alone and the others stay together; else a refused batch is halved. After one that ran out of time (the
+compilers say nothing then) each is tried alone: halves would wait for the guilty one again and again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from search.lowering.cuda.batch import Member as Member
 from search.lowering.cuda.batch import batch_text, groups, named_in
 from search.lowering.cuda.compiler import OUTPUT_TAIL_CHARS, CompileError, CudaCompiler
 from search.lowering.cuda.facts import KernelFacts, read_facts
-from search.lowering.cuda.ptxas import shared_overflow, unfinished_entry
+from search.lowering.cuda.ptxas import shared_overflow
 from search.outcome import Rejected
 
 BATCH = 16
@@ -76,15 +76,12 @@ def _compile(batch: Sequence[Member], *, architecture: str, compiler: CudaCompil
 
 def _split(batch: Sequence[Member], error: CompileError) -> list[tuple[Member, ...]]:
     """Smaller batches of the same members, in order: suspects alone when there are some and not all are."""
-    suspects = named_in(error.printed, batch)
     if error.reason == "compile_timeout":
-        begun = unfinished_entry(error.printed)
-        suspects = [member for member in batch if member.symbol == begun]
+        return [(member,) for member in batch]
+    suspects = named_in(error.printed, batch)
     if suspects and len(suspects) < len(batch):
         others = tuple(member for member in batch if member not in suspects)
         return [others, *((member,) for member in suspects)]
-    if error.reason == "compile_timeout":
-        return [(member,) for member in batch]
     half = len(batch) // 2
     return [tuple(batch[:half]), tuple(batch[half:])]
 

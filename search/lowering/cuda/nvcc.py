@@ -112,8 +112,8 @@ class Nvcc:
                 # What it leaves behind when it is killed goes with the folder.
                 environment={"TMPDIR": str(folder)},
             )
-        except CommandTimeout as late:
-            raise CompileError("compile_timeout", {"limit_seconds": timeout_seconds}, late.printed) from None
+        except CommandTimeout:
+            raise CompileError("compile_timeout", {"limit_seconds": timeout_seconds}) from None
         except ToolchainUnavailable as error:
             raise CompileError("compiler_not_started", {"message": str(error)}) from error
 

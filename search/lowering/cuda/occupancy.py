@@ -48,7 +48,7 @@ def estimate_occupancy(
         "registers": _blocks_by_registers(limits, warps, registers_per_thread),
         "shared_memory": _blocks_by_shared_memory(limits, shared_bytes_per_block),
     }
-    if barriers_per_block:
+    if barriers_per_block and limits.barriers_per_sm is not None:
         allowed["barriers"] = limits.barriers_per_sm // barriers_per_block
     if threads_per_block > limits.threads_per_block:
         allowed["threads"] = 0

@@ -58,12 +58,6 @@ def read_report(report: str) -> Mapping[str, Resources]:
     return out
 
 
-def unfinished_entry(report: str) -> str | None:
-    """The kernel that ptxas had begun and not ended when it was stopped; None when it says of none."""
-    begun = [found.group(1) for found in _ENTRY.finditer(report)]
-    return begun[-1] if begun and begun[-1] not in read_report(report) else None
-
-
 def shared_overflow(report: str) -> tuple[int, int] | None:
     """Static shared bytes that a kernel wants and the most it may have, where ptxas refused it for that."""
     found = _SHARED_OVERFLOW.search(report)

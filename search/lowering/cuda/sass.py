@@ -18,7 +18,7 @@ _OTHER_SECTION = re.compile(r"^\s*\.section\s")
 _LABEL = re.compile(r"^(\.\S+):\s*$")
 _INSTRUCTION = re.compile(
     r"^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+\{?\s*"
-    r"(?:@(?P<predicate>!?U?P[0-9T])\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)\s*(?P<operands>.*?);?\s*\}?\s*$"
+    r"(?:@(?P<predicate>!?U?P[0-9T])\s+)?(?P<opcode>[A-Z][A-Z0-9_.]*)\s*(?P<operands>.*?)\s*;?\s*\}?\s*$"
 )
 _PREDICATE_OPERAND = re.compile(r"(?<![\w.])!?U?P[0-6]\b")
 _WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "256": 256}
@@ -136,6 +136,10 @@ def _without_padding(instructions: list[Instruction]) -> tuple[Instruction, ...]
     end = len(instructions)
     while end and instructions[end - 1].name == "NOP":
         end -= 1
-    if end and (last := instructions[end - 1]).name == "BRA" and any(label in last.operands for label in last.labels):
+    if (
+        end
+        and (last := instructions[end - 1]).name == "BRA"
+        and any(f"({label})" in last.operands for label in last.labels)
+    ):
         end -= 1
     return tuple(instructions[:end])

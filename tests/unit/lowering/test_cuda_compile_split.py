@@ -105,15 +105,6 @@ def test_whom_the_compiler_names_is_tried_alone_and_the_others_stay_together() -
     assert [len(call) for call in compiler.calls] == [16, 15, 1]
 
 
-def test_a_kernel_that_ptxas_was_in_when_time_ran_out_is_tried_alone() -> None:
-    report = "ptxas info    : Compiling entry function '{}' for 'sm_90'\n"
-    compiler = Compiler(guilty={"k_9": "compile_timeout"}, words=report.format)
-    _, rejections = build(compiler)
-    assert set(rejections) == {"k_9"}
-    assert rejections["k_9"].reason == "compile_timeout"
-    assert [len(call) for call in compiler.calls] == [16, 15, 1]
-
-
 def test_a_slow_kernel_that_nobody_names_waits_once_more_only() -> None:
     compiler = Compiler(guilty={"k_3": "compile_timeout"})
     _, rejections = build(compiler)
