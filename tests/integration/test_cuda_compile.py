@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from search.lowering.cuda import toolchain
 from search.lowering.cuda.compile import Member, compile_members
 from search.lowering.cuda.compiler import CompileError, CudaCompiler
 from search.lowering.cuda.facts import KernelFacts
+from search.lowering.cuda.nvrtc import Nvrtc
 
 pytestmark = pytest.mark.toolchain
 FIXTURES = Path(__file__).parent / "cuda_kernels"
@@ -108,6 +110,22 @@ def test_facts(together: dict[str, KernelFacts]) -> None:
         assert facts.constant_bytes > 0
 
 
+def test_a_table_of_the_module_is_part_of_the_code_that_reads_it(compiler: CudaCompiler) -> None:
+    if compiler.name != "nvrtc":
+        pytest.skip("once is enough: the cubin is read in the same way")
+    table = "__constant__ float table[4] = {{1, 2, 3, {last}}};\n"
+    body = HEAD.format(threads=32) + "{ y[threadIdx.x] = table[(int)x[threadIdx.x] & 3]; }"
+    members = [
+        Member(symbol=f"k_{last}", cuda_text=table.format(last=last) + body.replace("main_kernel", f"k_{last}"))
+        for last in (4, 5)
+    ]
+    built, _ = compile_members(members, architecture="sm_90", compiler=compiler, timeout_seconds=120)
+    assert len(built) == 2  # definitions that differ share no text
+    four, five = (cubin.facts[inside[0].symbol] for cubin, inside in built)
+    assert four.code_bytes == five.code_bytes
+    assert four.artifact_sha256 != five.artifact_sha256
+
+
 def test_spills_are_seen_in_report_and_code(together: dict[str, KernelFacts]) -> None:
     spilling = together["spilling"]
     assert spilling.resources.registers == 64
@@ -166,3 +184,19 @@ def test_the_fingerprint_names_every_part(compiler: CudaCompiler, monkeypatch: p
     assert described["architecture"] == "sm_90"
     assert described == toolchain.fingerprint("sm_90")
     assert toolchain.check("sm_90") is None
+
+
+def test_nvrtc_leaves_nothing_behind_not_even_what_a_killed_process_left(
+    compiler: CudaCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compiler.name != "nvrtc":
+        pytest.skip("nvcc's files go with each call")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    abandoned = tmp_path / "tuner-nvrtc-99999999-x"
+    abandoned.mkdir()
+    another = Nvrtc()
+    another.compile("__global__ void empty() {}", architecture="sm_90", timeout_seconds=120)
+    assert not abandoned.exists()
+    assert list(tmp_path.iterdir()) != []
+    another.close()
+    assert list(tmp_path.iterdir()) == []

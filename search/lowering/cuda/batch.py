@@ -46,7 +46,8 @@ def batch_text(members: Sequence[Member]) -> str:
     includes = list(dict.fromkeys(line for part in parts for line in part.includes))
     prelude = next((part.prelude for part in parts if part.prelude), "")
     kernels = [f'#line 1 "{m.symbol}.cu"\n{part.kernel}' for m, part in zip(members, parts, strict=True)]
-    return "\n".join([*includes, _RTC_LIMITS, prelude, *kernels])
+    limits = [_RTC_LIMITS] if any("tl_templates" in line for line in includes) else []
+    return "\n".join([*includes, *limits, prelude, *kernels])
 
 
 def named_in(printed: str, members: Sequence[Member]) -> list[Member]:

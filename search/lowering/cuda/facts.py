@@ -1,8 +1,8 @@
 """Facts about the kernels of a cubin: what ptxas reported, what nvdisasm shows, and a hash of the machine code.
 
 The hash is over what the machine executes, free of symbol name and batch: the function's bytes, its relocations with
-its own name taken out, and its constants. Module-wide constants, which our kernels have none of, are part of every
-kernel's hash: where such a constant lies depends on the batch, and equal code must never hide different constants.
+its own name taken out, and its constants. A kernel that refers to data of the whole module (ours do not) has all of
+them in its hash: where they lie depends on the batch, and equal code must never hide different data.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from search.lowering.cuda.compiler import Compiled
 from search.lowering.cuda.nvdisasm import disassemble
 from search.lowering.cuda.occupancy import estimate_occupancy
 from search.lowering.cuda.ptxas import Resources, read_report
-from search.lowering.cuda.sass import InstructionCounts, count, read_listing
+from search.lowering.cuda.sass import Instruction, InstructionCounts, count, read_listing
 from search.lowering.elf import ObjectFile
 
 _MACHINE_CUDA = 190
 _SELF = "@"
 """Stands for a kernel's own symbol."""
 _MODULE_DATA = (".nv.constant3", ".nv.constant4", ".nv.global.init")
+_MODULE_BANKS = ("c[0x3]", "c[0x4]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ def read_facts(compiled: Compiled, symbols: Iterable[str]) -> dict[str, KernelFa
             raise ValueError(f"the compiler's output has no kernel {symbol}")
         constants = _constants(parsed, symbol)
         out[symbol] = KernelFacts(
-            artifact_sha256=_code_sha256(parsed, symbol, constants),
+            artifact_sha256=_code_sha256(parsed, symbol, constants, listing[symbol]),
             code_bytes=len(code),
             constant_bytes=sum(len(data) for data in constants.values()),
             resources=report[symbol],
@@ -121,16 +122,19 @@ def _constants(parsed: ObjectFile, symbol: str) -> dict[str, bytes]:
     }
 
 
-def _code_sha256(parsed: ObjectFile, symbol: str, constants: Mapping[str, bytes]) -> str:
-    form: list[Any] = [parsed.machine]
-    for at, section in enumerate(parsed.sections):
-        if section.name == f".text.{symbol}":
-            references = [
-                [one.offset, one.kind, one.symbol.name.replace(symbol, _SELF), one.addend]
-                for one in parsed.relocations(at)
-            ]
-            form.append([section.data.hex(), references])
-        elif section.name in _MODULE_DATA:
-            form.append([section.name, section.data.hex()])
-    form.append(sorted((bank, data.hex()) for bank, data in constants.items()))
+def _code_sha256(
+    parsed: ObjectFile, symbol: str, constants: Mapping[str, bytes], instructions: Iterable[Instruction]
+) -> str:
+    at = next(at for at, section in enumerate(parsed.sections) if section.name == f".text.{symbol}")
+    relocations = parsed.relocations(at)
+    form: list[Any] = [
+        parsed.machine,
+        parsed.sections[at].data.hex(),
+        [[one.offset, one.kind, one.symbol.name.replace(symbol, _SELF), one.addend] for one in relocations],
+        sorted((bank, data.hex()) for bank, data in constants.items()),
+    ]
+    targets = {parsed.sections[one.symbol.section].name for one in relocations if one.symbol.section is not None}
+    reads_banks = any(bank in one.operands for one in instructions for bank in _MODULE_BANKS)
+    if reads_banks or targets & set(_MODULE_DATA):
+        form.append([[one.name, one.data.hex()] for one in parsed.sections if one.name in _MODULE_DATA])
     return hashlib.sha256(json.dumps(form, separators=(",", ":")).encode()).hexdigest()

@@ -8,7 +8,9 @@ import errno
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from search.children.child import Child, ChildGone, ChildTimeout
@@ -24,6 +26,7 @@ _FIRST_LINE = "#include <tl_templates/cuda/nvrtc_std.h>\n"
 """What TileLang puts before every text that NVRTC compiles: the little of <type_traits> that its headers need."""
 ANSWER_SECONDS = 10.0
 """A child that takes longer to load the library and say its version is taken for broken."""
+_FOLDER_PREFIX = "tuner-nvrtc-"
 _MODULE = "search.lowering.cuda.nvrtc_child"
 
 
@@ -46,7 +49,8 @@ class Nvrtc:
         self.library, self.builtins = library, builtins
         self._child: Child | None = None
         self._headers_dir: str | None = None
-        """Of precompiled headers: they belong to the child that wrote them."""
+        """Of precompiled headers, some 90 MB each: they belong to the child that wrote them."""
+        self._ends: weakref.finalize[..., Nvrtc] | None = None
 
     def compile(
         self,
@@ -103,17 +107,10 @@ class Nvrtc:
         }
 
     def close(self) -> None:
-        """Kill the child and remove its headers."""
-        child, self._child = self._child, None
-        folder, self._headers_dir = self._headers_dir, None
-        if child is not None:
-            child.kill()
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # at the interpreter's end anything may be gone already
-            self.close()
+        """Kill the child and remove its headers; done at the end of this process too."""
+        self._child = self._headers_dir = None
+        if self._ends is not None:
+            self._ends()
 
     def _about(self, cancelled: Callable[[], bool]) -> Mapping[str, Any]:
         try:
@@ -141,9 +138,25 @@ class Nvrtc:
     def _started(self) -> Child:
         if self._child is None or not self._child.alive:
             self.close()
-            self._headers_dir = tempfile.mkdtemp(prefix="tuner-nvrtc-")
+            _remove_abandoned()
+            self._headers_dir = tempfile.mkdtemp(prefix=f"{_FOLDER_PREFIX}{os.getpid()}-")
             self._child = Child.start(_MODULE, [str(self.library), str(self.builtins)])
+            self._ends = weakref.finalize(self, _end, self._child, self._headers_dir)
         return self._child
+
+
+def _end(child: Child, folder: str) -> None:
+    child.kill()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned() -> None:
+    """Remove the headers of processes that were killed: nobody else would."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        owner = folder.name.removeprefix(_FOLDER_PREFIX).split("-")[0]
+        with contextlib.suppress(OSError):
+            if folder.stat().st_uid == os.getuid() and not Path("/proc", owner).exists():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _includes() -> list[str]:
