@@ -81,8 +81,6 @@ def test_a_hash_knows_neither_batch_nor_symbol_nor_order(
     assert build(compiler, {name: f"another_name_{at}" for at, name in enumerate(backwards)}) == {
         name: together[name] for name in backwards
     }
-    alone = NAMES[-1]
-    assert build(compiler, {alone: "alone"})[alone] == together[alone]
 
 
 def test_equal_kernels_have_equal_hashes_and_others_have_not(together: dict[str, KernelFacts]) -> None:
@@ -136,7 +134,9 @@ def test_spills_are_seen_in_report_and_code(together: dict[str, KernelFacts]) ->
     assert together["plain"].resources.spill_store_bytes == 0
 
 
-def test_bad_members_stand_alone_with_the_compilers_words(compiler: CudaCompiler) -> None:
+def test_bad_members_stand_alone_with_the_compilers_words(
+    compiler: CudaCompiler, together: dict[str, KernelFacts]
+) -> None:
     texts = {
         "k_good": text("plain"),
         "k_bad": REDUCE + HEAD.format(threads=32) + "{ y[0] = nothing_of_that_name(x); }",
@@ -144,11 +144,16 @@ def test_bad_members_stand_alone_with_the_compilers_words(compiler: CudaCompiler
         + HEAD.format(threads=32)
         + "{ __shared__ float s[16384]; s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); y[0] = s[x[0] > 0]; }",
     }
+    if compiler.name == "nvcc":  # a call takes seconds, and both have the same ptxas
+        del texts["k_shared"]
     members = [Member(symbol=symbol, cuda_text=text.replace("main_kernel", symbol)) for symbol, text in texts.items()]
     built, rejections = compile_members(members, architecture="sm_90", compiler=compiler, timeout_seconds=120)
     assert [[one.symbol for one in inside] for _, inside in built] == [["k_good"]]
     assert (rejections["k_bad"].stage, rejections["k_bad"].reason) == ("compile", "compiler_error")
     assert "nothing_of_that_name" in rejections["k_bad"].detail["compiler_output"]
+    assert built[0][0].facts["k_good"] == together["plain"]  # alone it is what it is in a batch
+    if "k_shared" not in texts:
+        return
     assert (rejections["k_shared"].stage, rejections["k_shared"].reason) == ("resources", "shared_memory")
     assert rejections["k_shared"].detail["static_shared_bytes"] == 65536
 
