@@ -1,4 +1,4 @@
-"""The built kernels as ctypes sees them: mirrors the structures of ``runtime.h``. Child side; no numpy."""
+"""The built kernels as ctypes sees them: mirrors the structures of ``fibers.h``. Child side; no numpy."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Order:
 
     name: Literal["ascending", "descending", "shuffled"]
     number: int
-    """The value that ``runtime.h`` knows it by."""
+    """The value that ``fibers.h`` knows it by."""
     poison_byte: int
     """What registers and shared memory are filled with."""
     side: Literal["head", "tail"]

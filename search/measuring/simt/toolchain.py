@@ -19,7 +19,7 @@ from search.lowering.command import run_command
 from search.lowering.cuda.headers import cuda_folders, template_folders
 from search.measuring.simt.excerpts import COMMON_HEADER, REDUCE_HEADER, excerpts
 
-_OWN_HEADERS = ("simt.h", "cuda.h", "sanitizer.h", "runtime.h")
+_OWN_HEADERS = ("simt.h", "cuda.h", "sanitizer.h", "runtime.h", "fibers.h")
 _TYPES = ("cuda_fp16.hpp", "cuda_bf16.hpp", "vector_types.h", "cutlass/half.h", "cutlass/bfloat16.h")
 COMPILE_FLAGS: tuple[str, ...] = (
     "-std=c++20",
