@@ -83,8 +83,6 @@ class _Module:
         )
         geometry = self.geometry
         with text.block(f"def {SYMBOL}({', '.join(arguments)}):"):
-            if self.shared:
-                text.line(f"T.annotate_restrict_buffers({', '.join(names.tensor(name) for name in self.shared)})")
             with text.block(f"with T.Kernel({geometry.grid}, threads={geometry.threads}) as bx:"):
                 at = len(text.lines)
                 self._steps(text)
@@ -98,6 +96,8 @@ class _Module:
         """What the launch is told, and everything a thread holds: partials, row scalars, fragments."""
         geometry, schedule = self.geometry, self.schedule
         text.line("""T.import_source('#include "tuner.cuh"\\n')""")
+        if self.shared:
+            text.line(f"T.annotate_restrict_buffers({', '.join(names.tensor(name) for name in self.shared)})")
         if geometry.min_blocks > 0:
             text.line(f"T.annotate_min_blocks_per_sm({geometry.min_blocks})")
         if needs_thread or geometry.rows_per_block > 1:

@@ -186,7 +186,7 @@ class Traversal:
                 values = dict(self.scope.names)
                 scope = replace(self._at("e"), names=values)
                 for name, layout in self.arrays.items():
-                    index = layout.index(layout.natural, scope, "", self.loop.axes)
+                    index = self._hidden(layout.index(layout.natural, scope, "", self.loop.axes), name)
                     values[name] = Value(text=f"{names.array(name)}[{index}]", dtype=layout.dtype)
                 for op in ops:
                     self._op(op, scope, values, chunk, partial)
@@ -276,11 +276,16 @@ class Traversal:
         """The element of an array that a contribution is for."""
         if not op.index:
             return "0"
-        element = array_element(scope, op)
-        if element.isdigit():
-            return element
-        self.text.line(f"{names.element(op.reducer)} = {element}")
-        return names.element(op.reducer)
+        return self._hidden(array_element(scope, op), op.reducer)
+
+    def _hidden(self, index: str, of: str) -> str:
+        """An index into an array that every lane has whole: TileLang takes one that it can see through for a mistake."""
+        if index.isdigit():
+            return index
+        name = names.element(of)
+        value = self.scope.call("named_i32", "int32", Value(text=index, dtype="int32"))
+        self.text.line(f"{name} = {value.text}")
+        return name
 
     # --- strict folds: a pass's contributions wait in shared memory, and every lane folds them all ---
 
