@@ -35,6 +35,8 @@ class TrialRejected:
 
     Without it, and once there are finals, the ledger keeps the first outcome: a stale report undoes no measurement.
     """
+    facts: CodeFacts | None = None
+    """Of machine code that was built and refused: too many resources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,18 @@ class TrialMeasured:
     timing: Timing
     checks: Checks
     overlapped: bool
+    same_code_as: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialChecked:
+    """A trial ended as checked: built, simulated and compared with the oracle on a device that times nothing.
+
+    ``same_code_as`` names the trial whose checks it inherits.
+    """
+
+    trial: str
+    checks: Checks
     same_code_as: str | None = None
 
 
@@ -119,12 +133,15 @@ class CaseSettled:
     predicted: str | None
     """The trial that the cost score would have chosen."""
     error: str | None = None
+    untimed: str | None = None
+    """Why nothing was timed, and so nothing can win: the device is compile-only. None on every other device."""
 
 
 Event: TypeAlias = (
     Built
     | TrialRejected
     | TrialMeasured
+    | TrialChecked
     | DefaultRetimed
     | FinalsMeasured
     | BaselineMeasured
@@ -137,6 +154,7 @@ EVENTS: dict[str, type[Event]] = {
     "built": Built,
     "trial_rejected": TrialRejected,
     "trial_measured": TrialMeasured,
+    "trial_checked": TrialChecked,
     "default_retimed": DefaultRetimed,
     "finals_measured": FinalsMeasured,
     "baseline_measured": BaselineMeasured,

@@ -19,6 +19,7 @@ from search.events import (
     FinalsMeasured,
     FreshBuilt,
     Revalidated,
+    TrialChecked,
     TrialMeasured,
     TrialRejected,
 )
@@ -39,7 +40,7 @@ class TrialState:
     candidate: Candidate
     in_space: bool
     is_default: bool
-    outcome: Literal["pending", "measured", "rejected", "not_run"]
+    outcome: Literal["pending", "measured", "checked", "rejected", "not_run"]
     private_scalars: int = 0
     score: float | None = None
     plan: Mapping[str, Any] | None = None
@@ -88,6 +89,8 @@ class CaseState:
     fresh: Mapping[str, FreshBuilt] = field(default_factory=dict)
     revalidated: Mapping[str, Revalidated] = field(default_factory=dict)
     settled: CaseSettled | None = None
+    untimed: str | None = None
+    """Why the device times nothing; None where it does. Trials then end as ``checked``, not as ``measured``."""
 
     def trial(self, trial_id: str) -> TrialState:
         """The trial of that id (KeyError if none)."""
@@ -119,9 +122,11 @@ def apply(state: CaseState, event: Event) -> CaseState:
             undoes = event.after_measured and trial.outcome == "measured" and state.finals is None
             if trial.outcome != "pending" and not undoes:
                 return state
-            return _reject(state, {event.trial: event.rejection}, checks=event.checks)
+            return _reject(state, {event.trial: event.rejection}, checks=event.checks, facts=event.facts)
         case TrialMeasured():
             return _measured(state, event)
+        case TrialChecked():
+            return _checked(state, event)
         case DefaultRetimed():
             known = {retime.sequence for retime in state.retimes}
             # Finals were chosen by the floor that the earlier re-timings gave: a straggler must not unsettle them.
@@ -189,6 +194,19 @@ def _measured(state: CaseState, event: TrialMeasured) -> CaseState:
     )
 
 
+def _checked(state: CaseState, event: TrialChecked) -> CaseState:
+    trial = state.trial(event.trial)
+    if trial.outcome != "pending" or trial.artifact is None:
+        return state
+    if event.same_code_as is not None:
+        other = state.trial(event.same_code_as)
+        if other.outcome != "checked" or other.artifact is None:
+            return state
+        if other.artifact.artifact_sha256 != trial.artifact.artifact_sha256:
+            return state
+    return _put(state, replace(trial, outcome="checked", checks=event.checks, same_code_as=event.same_code_as))
+
+
 def _finals(state: CaseState, event: FinalsMeasured) -> CaseState:
     """Rejections end their trials; new samples replace the old ones; extra phases join the timing of equal code."""
     samples, old = event.samples, state.finals
@@ -225,10 +243,23 @@ def _with_phases(state: CaseState, extra_phases: Mapping[str, Timing]) -> CaseSt
     return replace(state, trials=tuple(trials))
 
 
-def _reject(state: CaseState, rejections: Mapping[str, Rejected], *, checks: Checks | None = None) -> CaseState:
+def _reject(
+    state: CaseState,
+    rejections: Mapping[str, Rejected],
+    *,
+    checks: Checks | None = None,
+    facts: CodeFacts | None = None,
+) -> CaseState:
     for trial_id, rejection in rejections.items():
         trial = state.trial(trial_id)
-        state = _put(state, replace(trial, outcome="rejected", rejection=rejection, checks=checks or trial.checks))
+        ended = replace(
+            trial,
+            outcome="rejected",
+            rejection=rejection,
+            checks=checks or trial.checks,
+            facts=facts or trial.facts,
+        )
+        state = _put(state, ended)
     return state
 
 

@@ -16,19 +16,21 @@ from search.events import (
     FinalsMeasured,
     FreshBuilt,
     Revalidated,
+    TrialChecked,
     TrialMeasured,
     TrialRejected,
 )
 from search.ledger import CaseState, TrialState
 from search.lowering.builder import Builder
 from search.lowering.contract import BuildRequest
+from search.measuring.checker import Checker
 from search.measuring.protocol import MeasureItem, MeasureResult
 from search.measuring.run import Measurer
 from search.outcome import Rejected
 from search.planning.cost import CostPolicy
 from search.planning.plan import DEFAULT_POLICY, plan_candidate
 from search.program.case import Case
-from search.steps import Baseline, Build, Finals, FreshBuild, Measure, Revalidate, Settle, ShareCode, Step
+from search.steps import Baseline, Build, Check, Finals, FreshBuild, Measure, Revalidate, Settle, ShareCode, Step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ class Tools:
     """Longest silence of the compiler on one candidate."""
     policy: CostPolicy = DEFAULT_POLICY
     """The policy that the case was planned with: a fresh plan must come out the same."""
+    checker: Checker | None = None
+    """What checks on a device that times nothing; the measurer does elsewhere."""
 
 
 def perform(step: Step, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
@@ -57,6 +61,8 @@ def perform(step: Step, state: CaseState, case: Case, tools: Tools) -> Iterator[
             return _build(step, state, case, tools)
         case Measure():
             return _measure(step, state, case, tools)
+        case Check():
+            return _check(step, state, case, tools)
         case ShareCode():
             return _share(step, state, case, tools)
         case Finals():
@@ -85,7 +91,8 @@ def _build(step: Build, state: CaseState, case: Case, tools: Tools) -> Iterator[
                 compile_seconds=result.compile_seconds,
             )
         else:
-            yield TrialRejected(trial=result.id, rejection=_required(result.rejection, result.id))
+            rejection = _required(result.rejection, result.id)
+            yield TrialRejected(trial=result.id, rejection=rejection, facts=result.facts)
 
 
 def _measure(step: Measure, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
@@ -114,6 +121,9 @@ def _measure(step: Measure, state: CaseState, case: Case, tools: Tools) -> Itera
 def _share(step: ShareCode, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
     for trial, root_id in step.trials:
         root = state.trial(root_id)
+        if root.outcome == "checked":
+            yield TrialChecked(trial=trial, checks=_required(root.checks, root_id), same_code_as=root_id)
+            continue
         if root.outcome != "measured":
             continue  # it was rejected since the step was asked: the trial will be measured itself
         result = _checked(_item(state.trial(trial)), case, tools)
@@ -127,6 +137,21 @@ def _share(step: ShareCode, state: CaseState, case: Case, tools: Tools) -> Itera
                 overlapped=root.overlapped,
                 same_code_as=root_id,
             )
+
+
+def _check(step: Check, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
+    """Every trial ends: as checked, or as rejected by whatever its simulation came to."""
+    assert tools.checker is not None, "a device that times nothing has a checker"
+    items = [_item(state.trial(trial)) for trial in step.trials]
+    lost = set(step.trials)
+    for result in tools.checker.check(case, items, cancelled=tools.cancelled):
+        lost.discard(result.id)
+        if result.rejection is not None:
+            yield TrialRejected(trial=result.id, rejection=result.rejection, checks=result.checks)
+        else:
+            yield TrialChecked(trial=result.id, checks=_required(result.checks, result.id))
+    if lost:
+        raise ChildFailed(f"no result of the check of {sorted(lost)}")
 
 
 def _finals(step: Finals, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:

@@ -42,13 +42,20 @@ def open_case(
     space: Space,
     budget_scalars: int | None = DEFAULT_BUDGET_SCALARS,
     policy: CostPolicy = DEFAULT_POLICY,
-    baselines: Sequence[str] = ("torch_eager",),
+    baselines: Sequence[str] | None = None,
     case_id: str = "case",
+    untimed: str | None = None,
 ) -> CaseState:
     """A new ledger: every candidate of the space, and the default, as a trial; those that planning rejects have ended.
 
-    Trial ids are ``<case_id>-<ordinal>``. InvalidInput for a bad budget or an unknown baseline.
+    Trial ids are ``<case_id>-<ordinal>``. ``untimed`` is the device's: why it times nothing. ``baselines`` None: torch
+    eager, or none where nothing is timed. InvalidInput for a bad budget, an unknown baseline, one beside ``untimed``.
     """
+    if baselines is None:
+        baselines = () if untimed else ("torch_eager",)
+    if untimed and baselines:
+        message = f"{untimed}, so there is nothing to compare a baseline with"
+        raise InvalidInput([Problem(field="/baselines", value=list(baselines), message=message, allowed=[])])
     problems = [
         Problem(field=f"/baselines/{n}", value=name, message="unknown baseline", allowed=list(BASELINES))
         for n, name in enumerate(baselines)
@@ -72,7 +79,8 @@ def open_case(
         )
         for ordinal, item in enumerate(planned)
     )
-    return CaseState(id=case_id, trials=trials, baselines_wanted=tuple(dict.fromkeys(baselines)))
+    wanted = tuple(dict.fromkeys(baselines))
+    return CaseState(id=case_id, trials=trials, baselines_wanted=wanted, untimed=untimed)
 
 
 class Tuner:
@@ -113,7 +121,7 @@ class Tuner:
         *,
         space: Space | Mapping[str, Any] | None = None,
         budget_scalars: int | None = DEFAULT_BUDGET_SCALARS,
-        baselines: Sequence[str] = ("torch_eager",),
+        baselines: Sequence[str] | None = None,
         policy: CostPolicy = DEFAULT_POLICY,
         on_event: Heard | None = None,
         cancelled: Callable[[], bool] | None = None,
@@ -122,11 +130,19 @@ class Tuner:
 
         ``space`` is resolved, or a document (knob → list), or None for the device's default lists.
         ``on_event(state, event)`` hears of each event after it was applied, in the caller's thread. Compiling overlaps
-        the search. InvalidInput, ToolchainUnavailable, ChildFailed, Cancelled.
+        the search. On a compile-only device trials end as ``checked``, and nothing wins. InvalidInput,
+        ToolchainUnavailable, ChildFailed, Cancelled.
         """
         if not isinstance(space, Space):
             space = resolve_space(space or {}, case, self.device.target)
-        state = open_case(case, space=space, budget_scalars=budget_scalars, policy=policy, baselines=baselines)
+        state = open_case(
+            case,
+            space=space,
+            budget_scalars=budget_scalars,
+            policy=policy,
+            baselines=baselines,
+            untimed=self.device.untimed,
+        )
         asked = cancelled or (lambda: False)
         return _Loop(state, case, self._builder, self._measurer, policy, on_event, asked).run()
 
@@ -138,7 +154,7 @@ def tune(
     work_dir: Path | str,
     space: Space | Mapping[str, Any] | None = None,
     budget_scalars: int | None = DEFAULT_BUDGET_SCALARS,
-    baselines: Sequence[str] = ("torch_eager",),
+    baselines: Sequence[str] | None = None,
     policy: CostPolicy = DEFAULT_POLICY,
     on_event: Heard | None = None,
     cancelled: Callable[[], bool] | None = None,

@@ -6,14 +6,9 @@ lost, repeated or done out of order; asking again always gives what is still mis
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import ceil
-from typing import Any, Literal, TypeAlias, TypeVar
 
-from search.documents import record_document, record_from_document
 from search.events import CaseSettled
 from search.ledger import CaseState as CaseState  # drivers know the ledger's types by this module
 from search.ledger import TrialState as TrialState
@@ -22,139 +17,27 @@ from search.selection.finalists import choose_finalists
 from search.selection.noise import MINIMUM_RETIMES, noise_floor
 from search.selection.regret import predict
 from search.selection.winner import NOTHING, Selection, select
+from search.step import MEASURE_CHUNK, batches, touched
+from search.step import Baseline as Baseline  # and the steps, which they perform
+from search.step import Build as Build
+from search.step import Check as Check
+from search.step import Finals as Finals
+from search.step import FreshBuild as FreshBuild
+from search.step import Measure as Measure
+from search.step import Revalidate as Revalidate
+from search.step import Settle as Settle
+from search.step import ShareCode as ShareCode
+from search.step import Step as Step
+from search.step import conflicts as conflicts
+from search.step import is_quiet as is_quiet
+from search.step import queue_of as queue_of
+from search.step import step_document as step_document
+from search.step import step_from_document as step_from_document
+from search.step import step_key as step_key
+from search.untimed import checks, nothing_timed
 
 BUILD_BATCH = 12
 """Candidates per compiler call: the share of one candidate stops falling there (design/4)."""
-MEASURE_CHUNK = 8
-"""Trials per Measure at most, and per ShareCode."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Build:
-    """Lower and compile these trials in one batch. Compile queue; overlaps the search."""
-
-    trials: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measure:
-    """Check and time these trials, then the default once more. Device queue; may overlap compiling.
-
-    ``trials`` may be empty (only re-time the default, ``retimes`` times).
-    """
-
-    trials: tuple[str, ...]
-    retimes: int = 1
-    first_retime_sequence: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShareCode:
-    """These trials' machine code equals an already measured one's: check them (never timed), inherit its timing."""
-
-    trials: tuple[tuple[str, str], ...]
-    """(trial, trial whose code it shares)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finals:
-    """Measure finalists interleaved in one child. Device queue, quiet (nothing overlaps).
-
-    ``trials`` may be empty: only take all four phases of selected trials that lack them.
-    """
-
-    trials: tuple[str, ...]
-    all_phases: tuple[str, ...]
-    """Trials that also get all four phases: at least the provisional winner, best reload and default."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """Measure a baseline side by side with the winner (None: alone). Device queue, quiet."""
-
-    name: str
-    against: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreshBuild:
-    """Lower and compile these trials in a new process, bypassing the artifact store. Compile queue."""
-
-    trials: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Revalidate:
-    """Compare fresh builds with the record and check them against the oracle. Device queue."""
-
-    trials: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settle:
-    """Everything is there: write the case's result. Pure, done by the driver."""
-
-    result: CaseSettled
-
-
-Step: TypeAlias = Build | Measure | ShareCode | Finals | Baseline | FreshBuild | Revalidate | Settle
-
-STEPS: dict[str, type[Step]] = {
-    "build": Build,
-    "measure": Measure,
-    "share_code": ShareCode,
-    "finals": Finals,
-    "baseline": Baseline,
-    "fresh_build": FreshBuild,
-    "revalidate": Revalidate,
-    "settle": Settle,
-}
-"""Stable word of each step in JSON."""
-_WORDS = {record: word for word, record in STEPS.items()}
-Item = TypeVar("Item")
-
-
-def step_document(step: Step) -> dict[str, Any]:
-    """JSON form: the step's fields and its word under ``step``."""
-    return {"step": _WORDS[type(step)], **record_document(step)}
-
-
-def step_from_document(document: Mapping[str, Any]) -> Step:
-    """Inverse of :func:`step_document`; KeyError for a word that this version does not know."""
-    return record_from_document(STEPS[document["step"]], document)
-
-
-def step_key(step: Step) -> str:
-    """Stable name of a step within its case: equal for equal requests, in any process."""
-    text = json.dumps(step_document(step), sort_keys=True, separators=(",", ":"))
-    return f"{_WORDS[type(step)]}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def conflicts(step: Step) -> frozenset[str]:
-    """Trials that the step works on: two steps of the same queue that share one must not run at the same time."""
-    match step:
-        case Build() | Measure() | FreshBuild() | Revalidate():
-            return frozenset(step.trials)
-        case ShareCode():
-            return frozenset(trial for trial, _ in step.trials)
-        case Finals():
-            return frozenset(step.trials + step.all_phases)
-        case Baseline():
-            return frozenset(() if step.against is None else (step.against,))
-        case Settle():
-            return frozenset()
-
-
-def queue_of(step: Step) -> Literal["compile", "device", "driver"]:
-    """Where the step is done: the compile pool, the device's one measuring slot, or at once by the driver."""
-    if isinstance(step, Settle):
-        return "driver"
-    return "compile" if isinstance(step, Build | FreshBuild) else "device"
-
-
-def is_quiet(step: Step) -> bool:
-    """Whether nothing may be compiled while the step runs. Drivers see to it, over all cases of a device."""
-    return isinstance(step, Finals | Baseline)
 
 
 def missing(state: CaseState, in_flight: Sequence[Step] = ()) -> tuple[Step, ...]:
@@ -166,10 +49,14 @@ def missing(state: CaseState, in_flight: Sequence[Step] = ()) -> tuple[Step, ...
     if state.settled is not None or any(isinstance(step, Settle) for step in in_flight):
         return ()
     if any(trial.outcome == "pending" for trial in state.trials):
+        if state.untimed is not None:
+            return (*checks(state, in_flight), *_builds(state, in_flight))
         return (*_builds(state, in_flight), *_measurements(state, in_flight))
     not_run = sum(trial.outcome == "not_run" for trial in state.trials)
     if not_run:
         return (Settle(result=_stopped(state, not_run)),)
+    if state.untimed is not None:
+        return () if in_flight else (Settle(result=nothing_timed(state)),)
     contenders = state.contenders()
     if not any(contender.in_space for contender in contenders):
         return _baselines(state, in_flight, winner=None) or _settle(state, in_flight, NOTHING, NOTHING, contenders)
@@ -190,10 +77,10 @@ def missing(state: CaseState, in_flight: Sequence[Step] = ()) -> tuple[Step, ...
 
 def _builds(state: CaseState, in_flight: Sequence[Step]) -> tuple[Build, ...]:
     """Batches of trials without machine code in canonical order, but the default first: the device waits for it."""
-    busy = _touched(in_flight, Build)
+    busy = touched(in_flight, Build)
     wanted = [t for t in state.trials if t.outcome == "pending" and t.artifact is None and t.id not in busy]
     wanted.sort(key=lambda trial: (not trial.is_default, trial.ordinal))
-    return tuple(Build(trials=tuple(t.id for t in batch)) for batch in _batches(wanted, BUILD_BATCH))
+    return tuple(Build(trials=tuple(t.id for t in batch)) for batch in batches(wanted, BUILD_BATCH))
 
 
 def _measurements(state: CaseState, in_flight: Sequence[Step]) -> tuple[Step, ...]:
@@ -210,7 +97,7 @@ def _measurements(state: CaseState, in_flight: Sequence[Step]) -> tuple[Step, ..
     for trial in state.trials:
         if trial.outcome == "measured" and trial.artifact is not None and trial.same_code_as is None:
             measured.setdefault(trial.artifact.artifact_sha256, trial.id)
-    busy = _touched(in_flight, Measure, ShareCode)
+    busy = touched(in_flight, Measure, ShareCode)
     running = {t.artifact.artifact_sha256 for t in state.trials if t.id in busy and t.artifact is not None}
     alone: list[str] = []
     shared: list[tuple[str, str]] = []
@@ -234,9 +121,9 @@ def _measurements(state: CaseState, in_flight: Sequence[Step]) -> tuple[Step, ..
     return (
         *(
             Measure(trials=tuple(chunk), retimes=retimes, first_retime_sequence=first + retimes * number)
-            for number, chunk in enumerate(_batches(alone, size))
+            for number, chunk in enumerate(batches(alone, size))
         ),
-        *(ShareCode(trials=tuple(chunk)) for chunk in _batches(shared, MEASURE_CHUNK)),
+        *(ShareCode(trials=tuple(chunk)) for chunk in batches(shared, MEASURE_CHUNK)),
     )
 
 
@@ -297,7 +184,7 @@ def _fresh(
 ) -> tuple[FreshBuild | Revalidate, ...]:
     """Fresh builds of winner and reference (one trial may be both), and the comparison of those that came."""
     selected = [t for t in dict.fromkeys((winner.winner, reference.winner)) if t is not None]
-    building, comparing = _touched(in_flight, FreshBuild), _touched(in_flight, Revalidate)
+    building, comparing = touched(in_flight, FreshBuild), touched(in_flight, Revalidate)
     build = tuple(t for t in selected if t not in state.fresh and t not in building)
     built = (t for t in selected if t in state.fresh and state.fresh[t].artifact is not None)
     compare = tuple(t for t in built if t not in state.revalidated and t not in comparing)
@@ -364,11 +251,3 @@ def _fault(state: CaseState, trial: str) -> str | None:
 
 def _floor(state: CaseState) -> float | None:
     return noise_floor([retime.timing.median_seconds for retime in state.retimes])
-
-
-def _touched(in_flight: Sequence[Step], *kinds: type[Step]) -> frozenset[str]:
-    return frozenset().union(*(conflicts(step) for step in in_flight if isinstance(step, kinds)))
-
-
-def _batches(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]

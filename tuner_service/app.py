@@ -232,6 +232,7 @@ def _embedded(settings: Settings, database: Database) -> Machinery:
         advance_period_seconds=settings.advance_period_seconds,
         stop_timeout_seconds=settings.shutdown_timeout_seconds,
         request_wait_seconds=settings.request_database_wait_seconds,
+        compile_only=settings.compile_only_names,
     )
 
 

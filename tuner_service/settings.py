@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from search.device.probe import COMPILE_ONLY_DEVICES
 from search.errors import InvalidInput, Problem
 from tuner_service.database_url import DATABASE_URLS, database_url_fault, without_password
 
@@ -102,6 +103,12 @@ class Settings(BaseSettings):
         le=DAY_SECONDS,
         description="Time that one candidate may take in a child before it is killed, in seconds.",
     )
+    compile_only_devices: str = Field(
+        ",".join(COMPILE_ONLY_DEVICES),
+        description="CUDA architectures, with commas between them, or none, that candidates are built, inspected and "
+        "simulated for without a GPU; nothing is timed on them.",
+        json_schema_extra={"allowed": f"none, or some of {', '.join(COMPILE_ONLY_DEVICES)}, with commas between them"},
+    )
     advance_period_seconds: float = Field(
         2.0,
         gt=0,
@@ -136,12 +143,25 @@ class Settings(BaseSettings):
     def _absolute(cls, path: Path) -> Path:
         return path.expanduser().absolute()
 
+    @field_validator("compile_only_devices")
+    @classmethod
+    def _known_devices(cls, names: str) -> str:
+        given = [] if names.strip() == "none" else [name.strip() for name in names.split(",")]
+        if unknown := [name for name in given if name not in COMPILE_ONLY_DEVICES]:
+            raise ValueError(f"there is no compile-only device {unknown[0]!r}")
+        return ",".join(dict.fromkeys(given)) or "none"
+
     @field_validator("database_url")
     @classmethod
     def _usable_url(cls, url: str | None) -> str | None:
         if url and (fault := database_url_fault(url)):
             raise ValueError(fault)
         return url or None
+
+    @property
+    def compile_only_names(self) -> tuple[str, ...]:
+        """``compile_only_devices``, one by one."""
+        return () if self.compile_only_devices == "none" else tuple(self.compile_only_devices.split(","))
 
     @property
     def resolved_database_url(self) -> str:

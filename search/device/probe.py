@@ -6,8 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from catalogs import sha256_hex, this_device
+from catalogs import DeviceIdentity, sha256_hex, this_device
 from search.device.spec import DeviceSpec
+
+COMPILE_ONLY_DEVICES: tuple[str, ...] = ("cuda-sm_80", "cuda-sm_90", "cuda-sm_100")
+"""Names of the compile-only devices that there can be: ``cuda-`` and the architecture."""
 
 
 def probe_cpu(*, toolchain: Mapping[str, Any], unavailable: str | None) -> DeviceSpec:
@@ -18,8 +21,7 @@ def probe_cpu(*, toolchain: Mapping[str, Any], unavailable: str | None) -> Devic
     both share it, and the trials say that they overlapped.
     """
     device = this_device()
-    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    measure, compile_ = cpus[-1:], cpus[:-1] or cpus
+    measure, compile_ = _cpus()
     return DeviceSpec(
         id=f"cpu:{device.digest[:12]}",
         kind="cpu",
@@ -31,6 +33,44 @@ def probe_cpu(*, toolchain: Mapping[str, Any], unavailable: str | None) -> Devic
         toolchain_fingerprint=sha256_hex(toolchain),
         available=unavailable is None,
         reason=unavailable,
-        measure_cpus=tuple(measure),
-        compile_cpus=tuple(compile_),
+        measure_cpus=measure,
+        compile_cpus=compile_,
     )
+
+
+def compile_only(
+    name: str,
+    *,
+    toolchain: Mapping[str, Any],
+    unavailable: str | None,
+    limits: Mapping[str, int] | None = None,
+) -> DeviceSpec:
+    """A CUDA architecture as a device that exists in the compiler alone (``cuda-sm_90``): nothing is ever timed on it.
+
+    It compiles, and simulates, where the CPU device compiles: the core that measures is left alone. ``limits`` are the
+    hardware's documented ones.
+    """
+    architecture = name.removeprefix("cuda-")
+    identity = {"architecture": architecture, "compile_only": True}
+    return DeviceSpec(
+        id=name,
+        kind=name,
+        target="cuda",
+        name=f"NVIDIA {architecture} (compile-only: nothing is timed)",
+        identity=identity,
+        identity_digest=DeviceIdentity(kind=name, identity=identity).digest,
+        toolchain=toolchain,
+        toolchain_fingerprint=sha256_hex(toolchain),
+        available=unavailable is None,
+        reason=unavailable,
+        timed=False,
+        architecture=architecture,
+        limits=limits or {},
+        compile_cpus=_cpus()[1],
+    )
+
+
+def _cpus() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """CPU ids: the one that measures, and those that compile meanwhile."""
+    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    return tuple(cpus[-1:]), tuple(cpus[:-1] or cpus)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {"cpu": ("float32", "float16", "bfloat16", "int32")}
+DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {
+    "cpu": ("float32", "float16", "bfloat16", "int32"),
+    "cuda": ("float32", "float16", "bfloat16", "int32"),
+}
 """Tensor dtypes that each target's lowering accepts today."""
 
 
@@ -15,9 +18,9 @@ class DeviceSpec:
     """One attached device (or the reason it cannot be used)."""
 
     id: str
-    """Stable on this machine: ``cpu:<first 12 hex digits of the identity digest>``."""
+    """Stable on this machine: ``cpu:<first 12 hex digits of the identity digest>``, or ``cuda-sm_90``."""
     kind: str
-    """``cpu`` or ``nvidia-…``: what a job may name instead of an id."""
+    """``cpu``, ``nvidia-…`` or ``cuda-sm_…``: what a job may name instead of an id."""
     target: Literal["cpu", "cuda"]
     name: str
     """For people: the model name."""
@@ -31,17 +34,33 @@ class DeviceSpec:
     available: bool
     reason: str | None = None
     """Why it is unavailable."""
+    timed: bool = True
+    """False for a compile-only device: candidates are built, inspected and simulated there, and nothing has a time."""
+    architecture: str | None = None
+    """What code is generated for (``sm_90``), where the target has several."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Documented limits of the hardware, units in the names, where the target has them."""
     max_width: int = 1024
     measure_cpus: tuple[int, ...] = ()
     """CPU ids the measuring child is pinned to."""
     compile_cpus: tuple[int, ...] = ()
     """CPU ids the compile pool may use while the device measures."""
 
+    @property
+    def untimed(self) -> str | None:
+        """See :func:`why_untimed`."""
+        return why_untimed(vars(self))
+
+    @property
+    def default_baselines(self) -> tuple[str, ...]:
+        """What a job that names no baselines is compared with: nothing where nothing is timed."""
+        return ("torch_eager",) if self.timed else ()
+
     def document(self) -> dict[str, Any]:
         """JSON form, as in ``GET /v1/devices``."""
         out = dict(vars(self))
         out["measure_cpus"], out["compile_cpus"] = list(self.measure_cpus), list(self.compile_cpus)
-        out["identity"], out["toolchain"] = dict(self.identity), dict(self.toolchain)
+        out["identity"], out["toolchain"], out["limits"] = dict(self.identity), dict(self.toolchain), dict(self.limits)
         return out
 
     @classmethod
@@ -51,3 +70,13 @@ class DeviceSpec:
         fields["measure_cpus"] = tuple(fields.get("measure_cpus", ()))
         fields["compile_cpus"] = tuple(fields.get("compile_cpus", ()))
         return cls(**fields)
+
+
+def why_untimed(device: Mapping[str, Any]) -> str | None:
+    """Why no trial of a job on this device has a time, and no candidate can win; None where candidates are timed.
+
+    ``device``: a DeviceSpec's document, which may have been stored before there were compile-only devices.
+    """
+    if device.get("timed", True):
+        return None
+    return f"{device['id']} is compile-only: candidates are built, inspected and checked in a simulation, never timed"

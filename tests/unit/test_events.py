@@ -14,6 +14,7 @@ from search.events import (
     FinalsMeasured,
     FreshBuilt,
     Revalidated,
+    TrialChecked,
     TrialMeasured,
     TrialRejected,
     event_document,
@@ -66,8 +67,10 @@ REJECTED = Rejected(stage="timeout", reason="no_result", detail={"seconds": 60.0
 SAMPLES = [
     Built(trial="t1", artifact=ARTIFACT, facts=FACTS, lower_seconds=0.04, compile_seconds=0.06),
     TrialRejected(trial="t1", rejection=REJECTED),
+    TrialRejected(trial="t1", rejection=REJECTED, facts=FACTS),
     TrialRejected(trial="t1", rejection=REJECTED, checks=CHECKS, after_measured=True),
     TrialMeasured(trial="t1", timing={"device_batch": PHASE}, checks=CHECKS, overlapped=True, same_code_as="t0"),
+    TrialChecked(trial="t1", checks=CHECKS, same_code_as="t0"),
     DefaultRetimed(sequence=3, timing=PHASE),
     FinalsMeasured(
         samples=FinalsSamples(
@@ -103,6 +106,7 @@ SAMPLES = [
         noise_floor=0.02,
         regret=None,
         predicted="t0",
+        untimed="nothing has a time here",
     ),
 ]
 

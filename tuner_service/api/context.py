@@ -26,7 +26,11 @@ class Runtime(Protocol):
 
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
-        """Attached devices by id; empty until probed."""
+        """Attached devices by id, empty until probed; compile-only ones as they were looked at last."""
+        ...
+
+    def look(self, name: str | None = None) -> None:
+        """See to it that a device is known as it is now; without a name, every one. May take seconds."""
         ...
 
     def leases(self) -> Mapping[str, Mapping[str, Any]]:
@@ -70,10 +74,15 @@ class Context:
     closing: threading.Event = field(default_factory=threading.Event)
     """Set when the service stops: open streams end."""
 
-    def probed_devices(self) -> Mapping[str, DeviceSpec]:
-        """The devices, once they are known. Raises a not-ready problem while they are not."""
+    def probed_devices(self, wanted: Any = None) -> Mapping[str, DeviceSpec]:
+        """The devices, once they are known; the one that is ``wanted`` by name as it is now.
+
+        Raises a not-ready problem while they are not known.
+        """
         if not self.runtime.wait_probed(PROBE_WAIT_SECONDS):
             raise ProblemError(kinds.NOT_READY, "devices are still being probed")
+        if isinstance(wanted, str):
+            self.runtime.look(wanted)
         return self.runtime.devices
 
 

@@ -81,7 +81,7 @@ def _trial_examples(session: Session, context: Context) -> dict[Operation, Examp
     jobs += [job for job in job_queries.newest_job_ids(session, "succeeded", limit=NEWEST) if job not in jobs]
     any_trial = None
     for job in jobs:
-        for outcome in ("measured", None):
+        for outcome in ("measured", "checked", None):
             trials = trial_queries.list_trials(session, job, limit=NEWEST, outcome=outcome)["items"]
             any_trial = any_trial or _first([trial["id"] for trial in trials])
             for trial in trials:

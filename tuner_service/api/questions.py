@@ -133,7 +133,9 @@ def _numbers(text: str, *, name: str) -> dict[str, int | float]:
 
 def _device(asked: str | None, devices: Mapping[str, DeviceSpec], pointer: str) -> tuple[str, str | None]:
     """Identity digest, and the toolchain fingerprint when the device is attached."""
-    matching = [d for d in devices.values() if asked in (None, d.id, d.kind, d.identity_digest)]
+    # No winner can be on a device that times nothing, so such a one is never meant by leaving the device out.
+    meant = [d for d in devices.values() if d.timed or asked is not None]
+    matching = [d for d in meant if asked in (None, d.id, d.kind, d.identity_digest)]
     if len({d.identity_digest for d in matching}) == 1:
         return matching[0].identity_digest, matching[0].toolchain_fingerprint
     if asked is not None and not matching and is_sha256(asked):

@@ -36,4 +36,4 @@ def resolve(context: Context, body: Mapping[str, Any]) -> ResolvedRequest:
 
     Raises InvalidInput with every fault, or a not-ready problem while devices are still being probed.
     """
-    return resolve_request(body, devices=context.probed_devices(), limits=limits_of(context.settings))
+    return resolve_request(body, devices=context.probed_devices(body.get("device")), limits=limits_of(context.settings))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-Outcome = Literal["pending", "planned", "measured", "rejected", "not_run"]
+Outcome = Literal["pending", "planned", "measured", "checked", "rejected", "not_run"]
 
 
 class Document(BaseModel):
@@ -34,7 +34,10 @@ class JobRequest(BaseModel):
     """What to tune, where, over which space, within which budget. The same body for jobs and plans."""
 
     cases: list[CaseRequest] = Field(description="At least one.")
-    device: str = Field(description="A device kind (`cpu`) or a device id (`GET /v1/devices`).")
+    device: str = Field(
+        description="A device kind (`cpu`), a device id (`GET /v1/devices`), or a compile-only one (`cuda-sm_90`): "
+        "candidates are then built, inspected and simulated, nothing is timed, and nothing wins."
+    )
     space: dict[str, list[Any]] = Field(
         {}, description="Knob → list of values; a missing knob takes the device's default list (`GET /v1/kernels`)."
     )
@@ -43,7 +46,8 @@ class JobRequest(BaseModel):
     )
     protocol: str = Field("search", description="How candidates are timed.")
     baselines: list[str] = Field(
-        ["torch_eager"], description="`torch_eager`, `torch_compile`, `inductor_core`, or none."
+        ["torch_eager"],
+        description="`torch_eager`, `torch_compile`, `inductor_core`, or none. A compile-only device has none.",
     )
     labels: dict[str, str] = Field({}, description="Free words to find the job by.")
 
@@ -109,7 +113,9 @@ class TrialDocument(Document):
     stage: str | None = Field(description="Where it was rejected.")
     reason: str | None = Field(description="Why, as one stable word.")
     detail: dict[str, Any] | None = Field(description="The numbers behind the rejection.")
-    same_code_as: str | None = Field(description="The trial whose timing it inherits: their machine code is identical.")
+    same_code_as: str | None = Field(
+        description="The trial whose timing it inherits (whose checks, where nothing is timed): identical machine code."
+    )
     overlapped: bool | None = Field(description="Compiling went on while it was timed.")
     plan: PlanDocument | None
     code: dict[str, Any] | None = Field(description="Facts read from the machine code.")
@@ -150,11 +156,12 @@ class PlanCaseDocument(Document):
 
 
 class Progress(Document):
-    """Counts over the candidates of the space; enumerated = rejected + measured + pending + not_run."""
+    """Counts over the candidates of the space; enumerated = rejected + measured + checked + pending + not_run."""
 
     enumerated: int
     rejected: int
     measured: int
+    checked: int = Field(description="On a compile-only device: built, simulated and right; nothing was timed.")
     pending: int
     not_run: int
 
@@ -173,6 +180,9 @@ class JobCaseDocument(Document):
     noise_floor: float | None
     regret: float | None
     baselines: dict[str, Any]
+    untimed: str | None = Field(
+        description="Why nothing was timed and nothing can win: the device is compile-only. Null on all others."
+    )
 
 
 class JobDocument(Document):
@@ -216,6 +226,9 @@ class DeviceDocument(Document):
     toolchain: dict[str, Any]
     toolchain_fingerprint: str
     available: bool
+    timed: bool = Field(description="False: compile-only; candidates are built, inspected and simulated, never timed.")
+    architecture: str | None = Field(description="What code is generated for, where the target has several.")
+    limits: dict[str, int] = Field(description="Documented limits of the hardware, units in the names.")
     reason: str | None
     heartbeat_at: str | None
 

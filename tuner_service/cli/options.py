@@ -47,10 +47,15 @@ BudgetOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--budget", metavar="N|none", help="Private scalars a lane may hold; none = unlimited. Default 64."),
 ]
-DeviceOption: TypeAlias = Annotated[str, typer.Option("--device", help="A device kind or id.")]
+DeviceOption: TypeAlias = Annotated[
+    str, typer.Option("--device", help="A device kind or id, or a compile-only one: cuda-sm_90.")
+]
 BaselineOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--baseline", help="torch_eager (default), torch_compile, inductor_core, or none. Repeatable."),
+    typer.Option(
+        "--baseline",
+        help="torch_eager (default where candidates are timed), torch_compile, inductor_core, none. Repeatable.",
+    ),
 ]
 LabelOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the job. Repeatable.")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tuner_service.cli.output import stderr
+from tuner_service.cli.untimed import ended_well
 from tuner_service.cli.words import case_words
 
 PLAIN_PERIOD_SECONDS = 15.0
@@ -44,7 +45,7 @@ def case_progress(job: Mapping[str, Any]) -> Sequence[tuple[str, Mapping[str, in
 
 def ended(progress: Mapping[str, int]) -> int:
     """Trials that have an outcome."""
-    return progress["measured"] + progress["rejected"] + progress.get("not_run", 0)
+    return sum(progress.get(outcome, 0) for outcome in ("measured", "checked", "rejected", "not_run"))
 
 
 class BarReporter:
@@ -75,11 +76,12 @@ class BarReporter:
             for task in self._tasks:
                 self._progress.remove_task(task)
             self._tasks = [self._progress.add_task(name, total=None, counts="") for name, _, _ in rows]
+        well = ended_well(job)
         for task, (_, progress, settled) in zip(self._tasks, rows, strict=True):
             done = ended(progress)
             # A case whose trials have all ended still has finals, baselines and revalidation before it.
             stage = "done" if settled else "selecting" if done and done == progress["enumerated"] else ""
-            counts = f"{progress['rejected']} rejected, {progress['measured']} measured {stage}"
+            counts = f"{progress['rejected']} rejected, {progress[well]} {well} {stage}"
             self._progress.update(task, completed=done, total=progress["enumerated"] or None, counts=counts)
             if settled or job["state"] not in ("queued", "running"):
                 self._progress.stop_task(task)
@@ -104,19 +106,19 @@ class PlainReporter:
         """Print what is new in a state of the job."""
         if self._console is None:
             return
-        now = time.monotonic()
+        now, well = time.monotonic(), ended_well(job)
         rows = case_progress(job)
         for index, (name, progress, settled) in enumerate(rows):
             if settled and index not in self._done:
                 self._done.add(index)
-                self._line(now, f"{name} done: {progress['measured']} measured, {progress['rejected']} rejected")
+                self._line(now, f"{name} done: {progress[well]} {well}, {progress['rejected']} rejected")
         if now - self._last >= PLAIN_PERIOD_SECONDS and job["state"] in ("queued", "running"):
             self._last = now
             total = job["progress"]
             self._line(
                 now,
                 f"{job['state']}: {total['enumerated']} enumerated, {total['rejected']} rejected, "
-                f"{total['measured']} measured, {total['pending']} pending; {len(self._done)}/{len(rows)} cases done",
+                f"{total[well]} {well}, {total['pending']} pending; {len(self._done)}/{len(rows)} cases done",
             )
 
     def _line(self, now: float, text: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from search.device.spec import DeviceSpec
 from search.lowering.contract import Artifact, BuildRequest, BuildResult
+from search.measuring.checker import Checker
 from search.measuring.protocol import FinalsSamples, MeasureItem, MeasureResult
 from search.outcome import Rejected
 from search.planning.plan import plan_candidate
@@ -104,12 +105,15 @@ def replay(
     *,
     budget_scalars: int | None,
     builder: Builder,
-    measurer: Measurer,
+    measurer: Measurer | None,
+    checker: Checker | None = None,
 ) -> Replay:
     """Plan, build afresh, check and time a trial again beside the default; compare with its record.
 
-    ``trial`` and ``default`` are trial documents with outcome measured or rejected. A rejected trial is reproduced when
-    it is rejected again at the same stage for the same reason.
+    Without a ``measurer`` nothing is timed and the ``checker`` checks: the record is of a compile-only device.
+
+    ``trial`` and ``default`` are trial documents with outcome measured, checked or rejected. The latter is reproduced
+    when it is rejected again at the same stage for the same reason.
     """
     candidate = Candidate.from_document(trial["candidate"])
     planned = plan_candidate(case, candidate, budget_scalars=budget_scalars if trial["in_space"] else None)
@@ -121,17 +125,24 @@ def replay(
     if planned.rejection is not None:
         return Replay(comparisons=(*facts, *_outcomes(trial, planned.rejection)))
 
-    built = _build(trial, default, case, builder)
+    built = _build(trial, default if measurer is not None else None, case, builder)
     mine = built[TRIAL]
     if mine.rejection is not None or mine.artifact is None:
         return Replay(comparisons=(*facts, *_outcomes(trial, mine.rejection)))
     facts += _code(trial, mine.artifact)
 
-    checked = _only(measurer.search(case, [MeasureItem(id=TRIAL, artifact=mine.artifact)], cancelled=_never))
+    item = MeasureItem(id=TRIAL, artifact=mine.artifact)
+    if measurer is None:
+        assert checker is not None, "one of them there is"
+        checked = _only(checker.check(case, [item], cancelled=_never))
+    else:
+        checked = _only(measurer.search(case, [item], cancelled=_never))
     facts += _outcomes(trial, checked.rejection)
     if checked.rejection is not None or checked.checks is None:
         return Replay(comparisons=tuple(facts))
     facts.append(Comparison(name="checks passed", recorded=_passed(trial), now=checked.checks.passed))
+    if measurer is None:
+        return Replay(comparisons=tuple(facts), notes=("nothing was timed: the device is compile-only",))
     timed, notes = _times(trial, default, case, mine.artifact, built, measurer)
     return Replay(comparisons=(*facts, *timed), notes=notes)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from search.stats.compare import paired_ratios
+from tuner_service.cli.untimed import is_timed, untimed_shortfalls
 from tuner_service.cli.words import (
     NOTHING,
     candidate_words,
@@ -96,6 +97,8 @@ def shortfalls(job: Mapping[str, Any]) -> list[str]:
     """Why the answer is not a plain yes: the job did not succeed, a case has no winner. Empty when all is well."""
     if job["state"] != "succeeded":
         return [f"job {job['id']} {job['state']}" + (f": {_error_text(job['error'])}" if job.get("error") else "")]
+    if not is_timed(job):
+        return untimed_shortfalls(job)
     return [
         f"{case_words(case)} has no winner: {case.get('error') or 'every candidate was rejected'}"
         for case in job["cases"]
@@ -110,7 +113,7 @@ def _error_text(error: Any) -> str:
 
 
 def case_counts(job: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, int]]:
-    """Per case, ``enumerated = measured + rejected + not_run`` over the trials of the space."""
+    """Per case, ``enumerated = measured + checked + rejected + not_run`` over the trials of the space."""
     counts: list[Counter[str]] = [Counter() for _ in job["cases"]]
     for trial in trials:
         if trial["in_space"]:
@@ -118,7 +121,7 @@ def case_counts(job: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> 
     return [
         {
             "enumerated": sum(found.values()),
-            **{outcome: found[outcome] for outcome in ("measured", "rejected", "not_run", "pending")},
+            **{outcome: found[outcome] for outcome in ("measured", "checked", "rejected", "not_run", "pending")},
         }
         for found in counts
     ]

@@ -43,6 +43,7 @@ def case_document(
         "regret": result.get("regret"),
         "predicted": result.get("predicted"),
         "error": result.get("error"),
+        "untimed": result.get("untimed"),
         "baselines": {e["samples"]["name"]: _baseline(e["samples"]) for e in _of(events, "baseline_measured")},
         "finals": _finals(_of(events, "finals_measured")),
         "retimes": [event["timing"] for event in _of(events, "default_retimed")],
@@ -56,12 +57,13 @@ def _of(events: Sequence[Mapping[str, Any]], word: str) -> list[Mapping[str, Any
 
 def _progress(enumerated: int, counts: Mapping[str, int], *, ended: bool) -> dict[str, int]:
     """Counts over the space; they always add up, also while candidates have no rows yet."""
-    measured, rejected = counts.get("measured", 0), counts.get("rejected", 0)
-    rest = enumerated - measured - rejected
+    measured, checked, rejected = (counts.get(outcome, 0) for outcome in ("measured", "checked", "rejected"))
+    rest = enumerated - measured - checked - rejected
     return {
         "enumerated": enumerated,
         "rejected": rejected,
         "measured": measured,
+        "checked": checked,
         "pending": 0 if ended else rest - counts.get("not_run", 0),
         "not_run": rest if ended else counts.get("not_run", 0),
     }

@@ -125,6 +125,9 @@ class Trial(Base):
     artifact: Mapped[Document | None]
     source_sha256: Mapped[str | None] = mapped_column(String(64))
     code: Mapped[Document | None]
+    registers: Mapped[int | None]
+    spill_bytes: Mapped[int | None]
+    """Of ``code``, where the target has them."""
     build: Mapped[Document | None]
     """Seconds that lowering and compiling took."""
     checks: Mapped[Document | None]

@@ -38,11 +38,13 @@ class Advancer:
         engine: Engine,
         devices: Callable[[], Mapping[str, DeviceSpec]],
         compile_slots: int,
+        look: Callable[[str], None] = lambda device_id: None,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``stopped`` says whether the service is told to stop: a large space must not keep it."""
+        """``look`` sees to it that a device of ``devices`` is known as it is now. ``stopped``: whether the service is
+        told to stop: a large space must not keep it."""
         self._database, self._ledger, self._engine, self._devices = database, ledger, engine, devices
-        self._stopped = stopped
+        self._look, self._stopped = look, stopped
         self._known: set[str] = set()
         """Cases whose program is the submitted one."""
         self._limits = {"compile": compile_slots + 1, "device": DEVICE_TASKS}
@@ -64,6 +66,7 @@ class Advancer:
 
     def _check_device(self, job: Mapping[str, Any]) -> None:
         """Timings of one job come from one device with one toolchain. Raises DeviceVanished."""
+        self._look(job["device_id"])
         then, current = job["device"], self._devices().get(job["device_id"])
         if current is None:
             raise DeviceVanished(f"device {job['device_id']} is not attached any more")

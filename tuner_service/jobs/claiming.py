@@ -17,12 +17,14 @@ from sqlalchemy.orm import Session
 from search.events import TrialRejected
 from search.ledger import CaseState
 from search.outcome import Rejected
-from search.steps import Build, Measure, ShareCode, Step, conflicts, step_document, step_from_document, step_key
+from search.steps import Build, Check, Measure, ShareCode, Step, conflicts, step_document, step_from_document, step_key
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import cases, claims, jobs, trials
 from tuner_service.jobs.ledger import Change, Ledger
 from tuner_service.jobs.record import announce
 
+_SPLIT = Build | Measure | Check
+"""Steps whose trials can be worked on one by one."""
 MAXIMUM_LOSSES = 2
 """A trial that loses its task so often is rejected."""
 MAXIMUM_FAILURES = 3
@@ -121,7 +123,7 @@ def release(database: Database, ledger: Ledger, key: str, *, fault: str | None, 
 def apart(steps: Sequence[Step], losses: Mapping[str, int]) -> Iterator[Step]:
     """The same work, with trials that lost a task before each in a step of its own."""
     for step in steps:
-        if not isinstance(step, Build | Measure) or len(step.trials) < 2 or not losses.keys() & set(step.trials):
+        if not isinstance(step, _SPLIT) or len(step.trials) < 2 or not losses.keys() & set(step.trials):
             yield step
             continue
         sound = tuple(trial for trial in step.trials if trial not in losses)
@@ -129,7 +131,7 @@ def apart(steps: Sequence[Step], losses: Mapping[str, int]) -> Iterator[Step]:
             yield replace(step, trials=sound)
         for trial in step.trials:
             if trial in losses:
-                yield Build(trials=(trial,)) if isinstance(step, Build) else Measure(trials=(trial,), retimes=0)
+                yield Measure(trials=(trial,), retimes=0) if isinstance(step, Measure) else type(step)(trials=(trial,))
 
 
 def failed_too_often(case: Mapping[str, Any], step: Step) -> str | None:
@@ -143,7 +145,7 @@ def failed_too_often(case: Mapping[str, Any], step: Step) -> str | None:
 
 def _undone(step: Step, state: CaseState) -> list[str]:
     """Trials that the step was to bring further and did not."""
-    if not isinstance(step, Build | Measure | ShareCode):
+    if not isinstance(step, Build | Measure | Check | ShareCode):
         return []
     asked = conflicts(step)
     pending = [trial for trial in state.trials if trial.id in asked and trial.outcome == "pending"]
@@ -154,7 +156,7 @@ def _works_for_others(step: Step, state: CaseState) -> bool:
     """Whether steps of this kind have brought some trial of the case further."""
     if isinstance(step, Build):
         return any(trial.artifact is not None for trial in state.trials)
-    return any(trial.outcome == "measured" for trial in state.trials)
+    return any(trial.outcome in ("measured", "checked") for trial in state.trials)
 
 
 def _count_failure(session: Session, case_id: str, step: Step, message: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from catalogs import Catalog, CatalogConflict, DeviceIdentity, KernelRow, canonical_json, freeze, sha256_hex
-from search.device.spec import DeviceSpec
+from search.device.spec import DeviceSpec, why_untimed
 from search.program.case import Case
 from search.program.report import Report, child
 from search.selection.freeze import ROLES, Role, entry_of, kernel_row, why_left_out
@@ -93,12 +93,14 @@ def _settled(session: Any, request: FreezeRequest) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for position, job_id in enumerate(request.jobs):
         try:
-            state = jobs.job_row(session, job_id)["state"]
+            row = jobs.job_row(session, job_id)
         except NotFound:
             report.add(f"/jobs/{position}", job_id, "there is no such job", "the id of a job that has succeeded")
             continue
-        if state != "succeeded":
-            raise Conflict(f"job {job_id} is {state}; only a job that has succeeded can be frozen")
+        if row["state"] != "succeeded":
+            raise Conflict(f"job {job_id} is {row['state']}; only a job that has succeeded can be frozen")
+        if untimed := why_untimed(row["device"]):
+            raise Conflict(f"job {job_id} has no winner to freeze: {untimed}")
         rows += catalogs.settled_job_cases(session, job_id)
     report.raise_if_any()
     return rows

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from search.device.spec import why_untimed
 from search.documents import record_document, record_from_document
 from search.events import CaseSettled, Event, event_document, event_from_document
 from search.ledger import CaseState, TrialState, apply
@@ -119,11 +120,12 @@ class Change:
 
 def _state(session: Session, case: Mapping[str, Any]) -> CaseState:
     """From rows: the trials as they stand, then the recorded events of the case as a whole, in their order."""
-    request = jobs.job_row(session, case["job_id"])["request"]
+    job = jobs.job_row(session, case["job_id"])
     state = CaseState(
         id=case["id"],
         trials=tuple(_trial_state(row) for row in trials.ledger_rows(session, case["id"])),
-        baselines_wanted=tuple(request["baselines"]),
+        baselines_wanted=tuple(job["request"]["baselines"]),
+        untimed=why_untimed(job["device"]),
     )
     standing = state.trials
     for document in cases.case_events(session, [case["id"]]).get(case["id"], []):
@@ -170,6 +172,8 @@ def _trial_values(trial: TrialState) -> dict[str, Any]:
         "artifact": None if artifact is None else artifact.document(),
         "source_sha256": None if artifact is None else artifact.source_sha256,
         "code": None if trial.facts is None else trial.facts.document(),
+        "registers": None if trial.facts is None else trial.facts.registers,
+        "spill_bytes": None if trial.facts is None else trial.facts.spill_bytes,
         "build": None
         if trial.lower_seconds is None
         else {"lower_seconds": trial.lower_seconds, "compile_seconds": trial.compile_seconds},

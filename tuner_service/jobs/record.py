@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from search.events import Built, CaseSettled, Event, TrialMeasured, TrialRejected
+from search.events import Built, CaseSettled, Event, TrialChecked, TrialMeasured, TrialRejected
 from search.ledger import TrialState
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import jobs, trials
@@ -81,7 +81,7 @@ def _trial_news(trial: TrialState) -> dict[str, Any]:
 
 def _is_stale(session: Session, event: Event, attempts: Mapping[str, int]) -> bool:
     """Whether the event comes from a claim on its trial that is void by now."""
-    if not isinstance(event, Built | TrialMeasured | TrialRejected):
+    if not isinstance(event, Built | TrialMeasured | TrialChecked | TrialRejected):
         return False
     if event.trial not in attempts:
         # A re-timing may find the default broken without a claim on it; anything else about it is not this claim's.

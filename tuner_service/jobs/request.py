@@ -72,14 +72,14 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
     body = report.members(body, KEYS, not_an_object="a request is a JSON object")
     device = _device(body.get("device", DEFAULT_DEVICE), devices, report)
     cases = _cases(body.get("cases"), limits, device, report)
-    target = device.target if device else "cpu"
+    target = _target(body.get("device", DEFAULT_DEVICE), devices)
     lists = _lists(body.get("space", {}), tuple(cases.values()), target)
     resolved = _spaces(lists, cases, target, limits, report)
     budget = _budget(body, report)
     protocol = body.get("protocol", SEARCH_PROTOCOLS[0])
     if protocol not in SEARCH_PROTOCOLS:
         report.add("/protocol", protocol, "unknown protocol", list(SEARCH_PROTOCOLS))
-    baselines = _baselines(body.get("baselines", ["torch_eager"]), report)
+    baselines = _baselines(body, device, report)
     labels = read_labels(body.get("labels", {}), limits, report)
     if device is not None:
         _widths(resolved, device, report)
@@ -120,6 +120,14 @@ def _device(name: Any, devices: Mapping[str, DeviceSpec], report: Report) -> Dev
     known = sorted({word for spec in devices.values() for word in (spec.kind, spec.id)})
     report.add("/device", name, "unknown device; give a kind or an id", known)
     return None
+
+
+def _target(name: Any, devices: Mapping[str, DeviceSpec]) -> TargetKind:
+    """Whose knobs a body for this device means, also where there is no such device: its other faults are told too."""
+    for spec in devices.values():
+        if name in (spec.id, spec.kind):
+            return spec.target
+    return "cuda" if isinstance(name, str) and name.startswith(("cuda", "nvidia")) else "cpu"
 
 
 def _cases(given: Any, limits: Limits, device: DeviceSpec | None, report: Report) -> dict[int, Case]:
@@ -240,9 +248,14 @@ def _budget(body: Mapping[str, Any], report: Report) -> int | None:
         return None
 
 
-def _baselines(given: Any, report: Report) -> tuple[str, ...]:
+def _baselines(body: Mapping[str, Any], device: DeviceSpec | None, report: Report) -> tuple[str, ...]:
+    """The baselines asked for, or the device's default ones. Nothing that was asked for is left out in silence."""
+    given = body.get("baselines", list(device.default_baselines) if device else [])
     if not isinstance(given, list):
         report.add("/baselines", given, "expected a list of baselines", list(BASELINES))
+        return ()
+    if given and device is not None and device.untimed:
+        report.add("/baselines", given, f"{device.untimed}, so no baseline can be compared with anything", [])
         return ()
     for position, name in enumerate(given):
         if name not in BASELINES:

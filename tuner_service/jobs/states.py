@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
-TrialOutcome = Literal["pending", "measured", "rejected", "not_run"]
+TrialOutcome = Literal["pending", "measured", "checked", "rejected", "not_run"]
 
 JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
     "queued": frozenset(("running", "failed", "cancelled")),
@@ -16,9 +16,10 @@ JOB_MOVES: Mapping[JobState, frozenset[JobState]] = {
     "cancelled": frozenset(),
 }
 TRIAL_MOVES: Mapping[TrialOutcome, frozenset[TrialOutcome]] = {
-    "pending": frozenset(("measured", "rejected", "not_run")),
+    "pending": frozenset(("measured", "checked", "rejected", "not_run")),
     # A trial that was measured can still fail when the finals or a re-timing run it again.
     "measured": frozenset(("rejected",)),
+    "checked": frozenset(),
     "rejected": frozenset(),
     "not_run": frozenset(),
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from search.device.probe import compile_only
 from search.device.spec import DeviceSpec
 from search.errors import Cancelled, InvalidInput
 from search.events import Built, Event
@@ -30,6 +31,7 @@ from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.recover import recover
 from tuner_service.workers.acceptance import AcceptanceWorker, ReplayTools
+from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
 from tuner_service.workers.perform import Tools, Worker
 
@@ -58,10 +60,13 @@ class Runtime:
         advance_period_seconds: float = 2.0,
         stop_timeout_seconds: float = 15.0,
         request_wait_seconds: float = 3.0,
+        compile_only: Sequence[str] = (),
         probe: Callable[[Path], Sequence[DeviceSpec]] | None = None,
+        look: Look | None = None,
         tools: Callable[[Runtime], RuntimeTools] | None = None,
     ) -> None:
-        """``probe`` and ``tools`` stand in for this machine's devices and compiler.
+        """``compile_only``: names of compile-only devices. ``probe``, ``look``, ``tools`` stand in for this machine's
+        devices and compilers.
 
         ``request_wait_seconds``: how long a cancel waits for a locked database; results are waited for longer.
         """
@@ -72,6 +77,7 @@ class Runtime:
         self._probe = probe or (lambda work: _attached_devices(work, cancelled=self._stopping.is_set))
         self._make_tools = tools or _toolbox
         self._devices: dict[str, DeviceSpec] = {}
+        self._compile_only = CompileOnlyDevices(compile_only, look or self._look_at_compile_only)
         self._engine: LocalEngine | None = None
         self._tools: RuntimeTools | None = None
         self._ledger = Ledger()
@@ -85,8 +91,13 @@ class Runtime:
 
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
-        """Attached devices by id; empty until probed."""
-        return dict(self._devices)
+        """Attached devices by id, empty until probed; and the compile-only ones, as :meth:`look` found them last."""
+        return {**self._devices, **(self._compile_only.known if self._devices else {})}
+
+    def look(self, name: str | None = None) -> None:
+        """Sees to it that a device is known as it is now; without a name, every one. May take seconds."""
+        if self._probed.is_set() and (name is None or name in self._compile_only.known):
+            self._compile_only.look(name)
 
     def reserve(self) -> None:
         """Takes the data directory, so that no other service touches what is in it. DataDirInUse, DataDirUnusable."""
@@ -139,7 +150,7 @@ class Runtime:
     def leases(self) -> Mapping[str, Mapping[str, Any]]:
         """Device id → what holds its measuring slot now: ``{"job_id", "case_id", "step"}``."""
         engine = self._engine
-        running = {} if engine is None else {device: engine.running(device) for device in self._devices}
+        running = {} if engine is None else {device: engine.running(device) for device in self.devices}
         return {
             device: {"job_id": task.job_id, "case_id": task.payload["case_id"], "step": task.payload["step"]["step"]}
             for device, task in running.items()
@@ -177,7 +188,7 @@ class Runtime:
             tools=self._tools,
             recorded=self._on_recorded,
             cancel_tasks=lambda job_id: engine.cancel(job_id),
-            toolchain_broke=self._probe_again.set,
+            toolchain_broke=self._toolchain_broke,
         )
         replays = AcceptanceWorker(database=self.database, tools=self._tools)
         engine = LocalEngine(
@@ -185,18 +196,19 @@ class Runtime:
             after=self.wake,
             on_failure=lambda task, error: (replays if is_acceptance(task.job_id) else worker).on_failure(task, error),
             compile_slots=self.compile_slots,
-            devices=list(self._devices),
+            devices=list(self.devices),
         )
         self._engine = engine
         advancer = Advancer(
             database=self.database,
             ledger=self._ledger,
             engine=engine,
-            devices=lambda: self._devices,
+            devices=lambda: self.devices,
+            look=self.look,
             compile_slots=self.compile_slots,
             stopped=self._stopping.is_set,
         )
-        acceptances = AcceptanceAdvancer(database=self.database, engine=engine, devices=lambda: self._devices)
+        acceptances = AcceptanceAdvancer(database=self.database, engine=engine, devices=lambda: self.devices)
         self._patiently(lambda: self._wanted.update(recover(self.database)))
         self._want_active()
         engine.start()
@@ -297,10 +309,19 @@ class Runtime:
         except Exception:
             log.exception("devices could not be looked at again")
 
+    def _look_at_compile_only(self, names: Sequence[str]) -> Sequence[DeviceSpec]:
+        reason = "this version builds no CUDA code yet"
+        return [compile_only(name, toolchain={}, unavailable=reason) for name in names]
+
+    def _toolchain_broke(self) -> None:
+        self._compile_only.forget()
+        self._probe_again.set()
+
     def _note_devices(self) -> None:
         with self.database.write() as session:
-            for spec in self._devices.values():
-                device_queries.seen_device(session, spec.document())
+            for spec in self.devices.values():
+                if spec.id in self._devices or spec.available:
+                    device_queries.seen_device(session, spec.document())
 
     def _patiently(self, action: Callable[[], object]) -> None:
         """Does something with the database, trying again while it has a problem, until told to stop."""

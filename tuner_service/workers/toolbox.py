@@ -1,29 +1,32 @@
-"""Builders and measurers of a service: long-lived, because their children are dear to start, and closed when idle."""
+"""Builders, measurers and checkers of a service: long-lived, because children are dear to start; closed when idle."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from search.device.spec import DeviceSpec
+from search.errors import ToolchainUnavailable
 from search.events import Event
 from search.ledger import CaseState
 from search.lowering.builder import Builder
+from search.measuring.checker import Checker
 from search.measuring.run import Measurer
 from search.perform import Tools, perform
 from search.program.case import Case
 from search.replay.perform import ReplayTools, perform_replay
 from search.replay.records import ReplayRecord, ReplayState, ReplayStep
-from search.steps import FreshBuild, Step, queue_of
+from search.steps import Check, FreshBuild, Step, queue_of
 from tuner_service.errors import DeviceVanished
+from tuner_service.workers.pool import Pool
 
 
 class Toolbox:
     """Performs steps with real compilers and devices. Thread-safe.
 
-    A builder serves one task at a time: each compile slot gets its own. A device has one measurer, as it has one slot.
+    A builder serves one task at a time, and so does a checker: each compile slot gets its own. A device has one
+    measurer, as it has one slot.
     """
 
     def __init__(
@@ -38,32 +41,41 @@ class Toolbox:
         self._devices, self._artifacts, self._work = dict(devices), artifacts, work
         self._timeout_seconds, self._overlap_watch = child_timeout_seconds, overlap_watch
         self._lock = threading.Lock()
-        self._idle_builders: dict[str, list[Builder]] = {}
-        self._busy_builders: set[Builder] = set()
+        self._builders: Pool[Builder] = Pool()
+        self._checkers: Pool[Checker] = Pool()
         self._measurers: dict[str, Measurer] = {}
 
     def perform(
         self, step: Step, state: CaseState, case: Case, *, device_id: str, cancelled: Callable[[], bool]
     ) -> Iterator[Event]:
         """Events of a step as they happen. DeviceVanished, and what ``search.perform`` raises."""
-        device = self._devices.get(device_id)
-        if device is None:
-            raise DeviceVanished(f"device {device_id} is not attached any more")
-        if queue_of(step) == "compile":
-            with self._builder(device, fresh=isinstance(step, FreshBuild)) as builder:
-                yield from perform(step, state, case, self._tools(builder, None, cancelled))
+        device = self._device(device_id)
+
+        def make() -> Builder:
+            return self._new_builder(device, device.compile_cpus)
+
+        if isinstance(step, FreshBuild):
+            # With one of its own: it would end the warm child of another.
+            with self._builders.single(make) as builder:
+                yield from perform(step, state, case, self._tools(cancelled, builder=builder))
+        elif isinstance(step, Check):
+            # Architectures share checkers: what is simulated is the source.
+            with self._checkers.lent(device.target, lambda: self._new_checker(device)) as checker:
+                yield from perform(step, state, case, self._tools(cancelled, checker=checker))
+        elif queue_of(step) == "compile":
+            with self._builders.lent((device.target, device.architecture), make) as builder:
+                yield from perform(step, state, case, self._tools(cancelled, builder=builder))
         else:
-            yield from perform(step, state, case, self._tools(None, self._measurer(device), cancelled))
+            measurer = self._measurer(device) if device.timed else None
+            yield from perform(step, state, case, self._tools(cancelled, measurer=measurer))
 
     def replay(
         self, step: ReplayStep, state: ReplayState, *, device_id: str, cancelled: Callable[[], bool]
     ) -> Iterator[ReplayRecord]:
         """Records of a step of an acceptance, with builders and a measurer of its own. As :meth:`perform` raises."""
-        device = self._devices.get(device_id)
-        if device is None:
-            raise DeviceVanished(f"device {device_id} is not attached any more")
+        device = self._device(device_id)
         tools = ReplayTools(
-            builder=lambda cpus: Builder(self._artifacts, cpus=cpus, target=device.target),
+            builder=lambda cpus: self._new_builder(device, cpus),
             build_cpus=tuple(sorted({*device.compile_cpus, *device.measure_cpus})),
             measurer=lambda: Measurer(device, self._work / "measuring", child_timeout_seconds=self._timeout_seconds),
             cancelled=cancelled,
@@ -72,53 +84,49 @@ class Toolbox:
         yield from perform_replay(step, state, tools)
 
     def rest(self) -> None:
-        """Ends the children of builders and measurers that do nothing now."""
+        """Ends the children of builders, checkers and measurers that do nothing now."""
+        self._builders.rest()
+        self._checkers.rest()
         with self._lock:
-            builders = [builder for idle in self._idle_builders.values() for builder in idle]
-            self._idle_builders.clear()
             measurers = list(self._measurers.values())
             self._measurers.clear()
-        for builder in builders:
-            builder.close()
         for measurer in measurers:
             measurer.close()
 
     def close(self) -> None:
         """Ends every child. Tasks must have been told to stop."""
         self.rest()
-        with self._lock:
-            busy = list(self._busy_builders)
-        for builder in busy:
-            builder.close()
+        self._builders.close()
+        self._checkers.close()
 
-    def _tools(self, builder: Builder | None, measurer: Measurer | None, cancelled: Callable[[], bool]) -> Tools:
+    def _tools(
+        self,
+        cancelled: Callable[[], bool],
+        *,
+        builder: Builder | None = None,
+        checker: Checker | None = None,
+        measurer: Measurer | None = None,
+    ) -> Tools:
         return Tools(
-            builder=builder,  # type: ignore[arg-type]  # a compile step has a builder, a device step a measurer
+            builder=builder,  # type: ignore[arg-type]  # each step has the tool that it needs
             measurer=measurer,  # type: ignore[arg-type]
+            checker=checker,
             cancelled=cancelled,
             overlapped=self._overlap_watch(),
             compile_timeout_seconds=self._timeout_seconds,
         )
 
-    @contextmanager
-    def _builder(self, device: DeviceSpec, *, fresh: bool) -> Iterator[Builder]:
-        """An idle builder or a new one. A fresh build gets its own: it would end the warm child of another."""
-        with self._lock:
-            idle = self._idle_builders.setdefault(device.target, [])
-            builder = idle.pop() if idle and not fresh else None
-        if builder is None:
-            builder = Builder(self._artifacts, cpus=device.compile_cpus, target=device.target)
-        with self._lock:
-            self._busy_builders.add(builder)
-        try:
-            yield builder
-        finally:
-            with self._lock:
-                self._busy_builders.discard(builder)
-                if not fresh:
-                    self._idle_builders.setdefault(device.target, []).append(builder)
-            if fresh:
-                builder.close()
+    def _device(self, device_id: str) -> DeviceSpec:
+        device = self._devices.get(device_id)
+        if device is None:
+            raise DeviceVanished(f"device {device_id} is not attached any more")
+        return device
+
+    def _new_builder(self, device: DeviceSpec, cpus: Sequence[int]) -> Builder:
+        return Builder(self._artifacts, cpus=cpus, target=device.target)
+
+    def _new_checker(self, device: DeviceSpec) -> Checker:
+        raise ToolchainUnavailable(f"nothing checks {device.target} code without a {device.target} device yet")
 
     def _measurer(self, device: DeviceSpec) -> Measurer:
         with self._lock:

@@ -33,6 +33,7 @@ class AttachedDevice:
         self.probed = threading.Event()
         self.probed.set()
         self.woken: list[str] = []
+        self.looked: list[str | None] = []
         self.reasons: dict[str, str] = {}
         self.sources: dict[str, Source] = {}
         self.libraries: dict[str, bytes] = {}
@@ -40,6 +41,9 @@ class AttachedDevice:
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
         return self.known if self.probed.is_set() else {}
+
+    def look(self, name: str | None = None) -> None:
+        self.looked.append(name)
 
     def leases(self) -> Mapping[str, Mapping[str, Any]]:
         return {}

@@ -114,6 +114,7 @@ WRONG = {
     "TUNER_PORT": ("99999", "a whole number, >= 0, <= 65535"),
     "TUNER_DATABASE_URL": ("foo://x", "sqlite"),
     "TUNER_LOG_LEVEL": ("loud", "DEBUG, INFO, WARNING, ERROR"),
+    "TUNER_COMPILE_ONLY_DEVICES": ("cuda-sm_123", "none, or some of cuda-sm_80, cuda-sm_90, cuda-sm_100"),
     "TUNER_MAX_DIM": ("many", "a whole number, >= 1"),
     "TUNER_CHILD_TIMEOUT_SECONDS": ("inf", "a number, > 0, <= 86400"),
     "TUNER_SHUTDOWN_TIMEOUT_SECONDS": ("0", "a number, > 0, <= 86400"),
@@ -153,3 +154,11 @@ def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> No
     settings = load_settings()
     assert settings.port == 8000
     assert settings.data_dir == Path.home() / "somewhere"
+
+
+def test_compile_only_devices_are_names_with_commas_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings().compile_only_names == ("cuda-sm_80", "cuda-sm_90", "cuda-sm_100")
+    monkeypatch.setenv("TUNER_COMPILE_ONLY_DEVICES", "cuda-sm_90, cuda-sm_80,cuda-sm_90")
+    assert load_settings().compile_only_names == ("cuda-sm_90", "cuda-sm_80")
+    monkeypatch.setenv("TUNER_COMPILE_ONLY_DEVICES", "none")
+    assert load_settings().compile_only_names == ()

@@ -145,7 +145,7 @@ def job_document(state: str = "succeeded", **changes: Any) -> dict[str, Any]:
     case = {
         **case_document(),
         "state": "settled" if done else "running",
-        "progress": {"enumerated": 3, "rejected": 1, "measured": 2, "pending": 0, "not_run": 0},
+        "progress": {"enumerated": 3, "rejected": 1, "measured": 2, "checked": 0, "pending": 0, "not_run": 0},
         "winner": winner if done else None,
         "reference": winner if done else None,
         "default": trial_document("trl_0", is_default=True, in_space=False),
@@ -160,7 +160,7 @@ def job_document(state: str = "succeeded", **changes: Any) -> dict[str, Any]:
         "state": state,
         "request": {"cases": [case_document()], "baselines": ["torch_eager"], "private_budget_scalars": 64},
         "device": device_document(),
-        "progress": {"enumerated": 3, "rejected": 1, "measured": 2, "pending": 0, "not_run": 0},
+        "progress": {"enumerated": 3, "rejected": 1, "measured": 2, "checked": 0, "pending": 0, "not_run": 0},
         "cases": [case],
         "error": None,
         "created_at": "2026-01-01T00:00:00Z",

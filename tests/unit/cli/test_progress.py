@@ -16,7 +16,7 @@ from tuner_service.client import Client
 
 
 def job(*settled: bool, state: str = "running") -> dict[str, Any]:
-    counts = {"enumerated": 24, "rejected": 4, "measured": 20, "pending": 0, "not_run": 0}
+    counts = {"enumerated": 24, "rejected": 4, "measured": 20, "checked": 0, "pending": 0, "not_run": 0}
     cases = [
         {
             "kernel": "softmax",

@@ -64,7 +64,7 @@ def test_counts_are_over_trials_of_the_space(documents: Any) -> None:
         documents.trial("c", outcome="not_run"),
     ]
     assert results.case_counts(job, trials) == [
-        {"enumerated": 3, "measured": 1, "rejected": 1, "not_run": 1, "pending": 0}
+        {"enumerated": 3, "measured": 1, "checked": 0, "rejected": 1, "not_run": 1, "pending": 0}
     ]
 
 

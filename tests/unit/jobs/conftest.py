@@ -16,6 +16,7 @@ from search.events import (
     FinalsMeasured,
     FreshBuilt,
     Revalidated,
+    TrialChecked,
     TrialMeasured,
     TrialRejected,
 )
@@ -24,7 +25,7 @@ from search.lowering.contract import Artifact, CodeFacts
 from search.measuring.protocol import BaselineSamples, Checks, FinalsSamples, InputCheck, PhaseTiming
 from search.outcome import Rejected
 from search.program.case import Case
-from search.steps import Baseline, Build, Finals, FreshBuild, Measure, Revalidate, ShareCode, Step
+from search.steps import Baseline, Build, Check, Finals, FreshBuild, Measure, Revalidate, ShareCode, Step
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import upgrade
 from tuner_service.db.queries.jobs import get_job
@@ -111,6 +112,15 @@ class PaperTools:
                     yield DefaultRetimed(
                         sequence=step.first_retime_sequence + number, timing=phase(self.seconds(default.ordinal))
                     )
+            case Check():
+                for trial in step.trials:
+                    if ordinal[trial] in self.rejects:
+                        yield TrialRejected(trial=trial, rejection=self.rejects[ordinal[trial]])
+                    else:
+                        yield TrialChecked(trial=trial, checks=passed_checks())
+            case ShareCode() if state.untimed is not None:
+                for trial, other in step.trials:
+                    yield TrialChecked(trial=trial, checks=passed_checks(), same_code_as=other)
             case ShareCode():
                 for trial, other in step.trials:
                     yield TrialMeasured(
@@ -325,8 +335,8 @@ def service(database: Database, tools: PaperTools, device: DeviceSpec) -> Servic
 
 
 def adds_up(document: Mapping[str, Any]) -> bool:
-    """enumerated = measured + rejected + pending + not_run, for the job and for each case."""
-    parts = ("measured", "rejected", "pending", "not_run")
+    """enumerated = measured + checked + rejected + pending + not_run, for the job and for each case."""
+    parts = ("measured", "checked", "rejected", "pending", "not_run")
     levels = [document["progress"], *(case["progress"] for case in document["cases"])]
     return all(p["enumerated"] == sum(p[part] for part in parts) and min(p.values()) >= 0 for p in levels)
 

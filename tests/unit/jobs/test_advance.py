@@ -22,7 +22,7 @@ Check = Callable[[Any], bool]
 def test_progress_is_right_from_the_start(service: Any, submitted: str, check_sum: Check) -> None:
     job = service.job(submitted)
     assert job["state"] == "queued"
-    assert job["progress"] == {"enumerated": 4, "rejected": 0, "measured": 0, "pending": 4, "not_run": 0}
+    assert job["progress"] == {"enumerated": 4, "rejected": 0, "measured": 0, "checked": 0, "pending": 4, "not_run": 0}
     assert job["cases"][0]["state"] == "queued"
     assert job["error"] is None
     assert job["started_at"] is None
@@ -31,7 +31,7 @@ def test_progress_is_right_from_the_start(service: Any, submitted: str, check_su
 def test_a_job_ends_with_winner_reference_and_baselines(service: Any, submitted: str, check_sum: Check) -> None:
     job = service.finish(submitted)
     assert job["state"] == "succeeded"
-    assert job["progress"] == {"enumerated": 4, "rejected": 1, "measured": 3, "pending": 0, "not_run": 0}
+    assert job["progress"] == {"enumerated": 4, "rejected": 1, "measured": 3, "checked": 0, "pending": 0, "not_run": 0}
     case = job["cases"][0]
     assert case["state"] == "settled"
     assert case["winner"]["ordinal"] == 3  # the fastest on paper within the space
@@ -206,7 +206,7 @@ def test_a_fault_at_every_task_fails_the_job_not_its_trials(service: Any, tools:
     assert job["state"] == "failed"
     assert "no child starts" in job["error"]
     assert job["progress"]["pending"] == 0
-    assert job["progress"] == {"enumerated": 4, "rejected": 1, "measured": 0, "pending": 0, "not_run": 3}
+    assert job["progress"] == {"enumerated": 4, "rejected": 1, "measured": 0, "checked": 0, "pending": 0, "not_run": 3}
     assert job["cases"][0]["state"] == "settled"
     assert job["cases"][0]["winner"] is None
 
@@ -235,7 +235,7 @@ def test_our_own_troubles_fail_the_job_at_once_and_say_why(
     job = service.finish(submitted)
     assert job["state"] == "failed"
     assert reason in job["error"]
-    assert job["progress"] == {"enumerated": 4, "rejected": 1, "measured": 0, "pending": 0, "not_run": 3}
+    assert job["progress"] == {"enumerated": 4, "rejected": 1, "measured": 0, "checked": 0, "pending": 0, "not_run": 3}
     assert check_sum(job)
     assert not any(trial["stage"] == "lost_worker" for trial in service.trials(submitted))
 
@@ -331,7 +331,7 @@ def test_cancel_before_any_row_exists_still_adds_up(
 ) -> None:
     cancel(database, service.engine, submitted)
     assert service.job(submitted)["progress"] == {
-        "enumerated": 4, "rejected": 0, "measured": 0, "pending": 0, "not_run": 4
+        "enumerated": 4, "rejected": 0, "measured": 0, "checked": 0, "pending": 0, "not_run": 4
     }  # fmt: skip
     job = service.job(submitted)
     assert service.finish(submitted) == job

@@ -24,9 +24,12 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
     responses={200: {"model": schemas.DevicePage}, **problems(kinds.STORAGE_UNAVAILABLE)},
 )
 def list_devices(request: Request, context: ContextOf, limit: Limit = 1000, cursor: Cursor = None) -> JSONResponse:
-    """Each device with its kind, identity, toolchain, availability and what holds it now. While `probing` is true the
-    devices are still being looked for. The list always fits one page."""
+    """Each device with its kind, identity, toolchain, availability and what holds it now. Where `timed` is false, as on
+    the compile-only `cuda-sm_90`, candidates are built, inspected and simulated, and nothing is timed; such a device is
+    looked at when it is asked for, here too. While `probing` is true the devices are still being looked for. The list
+    always fits one page."""
     probing = not context.runtime.wait_probed(0)
+    context.runtime.look()
     return page_response(request, whole(_documents(context), probing=probing))
 
 
@@ -44,6 +47,7 @@ def get_device(
 ) -> JSONResponse:
     """What the device is (`identity`, equal for machines that may share winners), what compiles for it (`toolchain`),
     whether it can be used, and the task that holds it now (`lease`)."""
+    context.runtime.look(device_id)
     for device in _documents(context):
         if device["id"] == device_id:
             return JSONResponse(device)

@@ -34,6 +34,10 @@ Sort = Literal[
     "-width",
     "score",
     "-score",
+    "registers",
+    "-registers",
+    "spill_bytes",
+    "-spill_bytes",
     "finished_at",
     "-finished_at",
 ]
@@ -41,7 +45,8 @@ Sort = Literal[
 
 def _filters(
     outcome: Annotated[
-        Literal["pending", "measured", "rejected", "not_run"] | None, Query(description="Only this outcome.")
+        Literal["pending", "measured", "checked", "rejected", "not_run"] | None,
+        Query(description="Only this outcome; `checked` is how trials end on a compile-only device."),
     ] = None,
     stage: Annotated[Stage | None, Query(description="Only rejected at this stage.")] = None,
     reason: Annotated[
@@ -57,6 +62,13 @@ def _filters(
     ] = None,
     is_default: Annotated[bool | None, Query(description="Only untuned defaults (true) or all others.")] = None,
     in_space: Annotated[bool | None, Query(description="Only candidates of the space (true) or outside it.")] = None,
+    max_registers: Annotated[
+        int | None,
+        Query(ge=0, le=100_000, description="Only machine code that names at most so many registers (CUDA)."),
+    ] = None,
+    spills: Annotated[
+        bool | None, Query(description="Only machine code that spills registers (true), or does not (CUDA).")
+    ] = None,
     sort: Annotated[
         Sort, Query(description="Order; `-` before it descends, missing values come last, ties in canonical order.")
     ] = "ordinal",
@@ -71,6 +83,8 @@ def _filters(
         "input": input_word,
         "is_default": is_default,
         "in_space": in_space,
+        "max_registers": max_registers,
+        "spills": spills,
         "sort": sort,
     }
 
@@ -104,7 +118,7 @@ def list_trials(
     limit: Limit = DEFAULT_PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Every candidate of the job: measured, rejected with stage, reason and numbers, still pending, or not run.
+    """Every candidate of the job: measured (on a compile-only device: checked), rejected with its numbers, or not run.
     Nothing vanishes. Filters combine; `total` counts what matches."""
     return page_response(request, _page(context, job_id, filters, cursor, limit))
 

@@ -9,6 +9,7 @@ import typer
 from tuner_service.cli.connect import connected
 from tuner_service.cli.options import DataDirOption, JsonOption, UrlOption
 from tuner_service.cli.output import print_json, print_line
+from tuner_service.cli.untimed import ended_well
 
 
 def cancel(
@@ -24,4 +25,5 @@ def cancel(
         print_json(job)
         return
     progress = job["progress"]
-    print_line(f"{job['id']} {job['state']}: {progress['measured']} measured, {progress['rejected']} rejected")
+    well = ended_well(job)
+    print_line(f"{job['id']} {job['state']}: {progress[well]} {well}, {progress['rejected']} rejected")

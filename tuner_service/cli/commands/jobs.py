@@ -12,6 +12,8 @@ from tuner_service.cli.output import print_json, print_line, print_table
 from tuner_service.cli.show import show_results
 from tuner_service.cli.words import case_words
 
+COUNTS = ("enumerated", "rejected", "measured", "checked", "pending", "not_run")
+
 
 def jobs(
     job_id: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Show this job with its results.")] = None,
@@ -46,8 +48,7 @@ def jobs(
         progress = job["progress"]
         cases = job["request"]["cases"]
         what = case_words(cases[0]) + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
-        counts = [str(progress[name]) for name in ("enumerated", "rejected", "measured", "pending", "not_run")]
+        counts = [str(progress[name]) for name in COUNTS]
         rows.append([job["id"], job["state"], what, *counts, job["created_at"]])
-    print_table(
-        ["job", "state", "cases", ">enumerated", ">rejected", ">measured", ">pending", ">not run", "created"], rows
-    )
+    columns = [f">{name.replace('_', ' ')}" for name in COUNTS]
+    print_table(["job", "state", "cases", *columns, "created"], rows)

@@ -35,7 +35,7 @@ def reproduce(
         job = client.job(trial["job_id"])
         defaults = client.trials(job["id"], is_default="true", case_index=trial["case_index"])
         default = next(iter(defaults), None)
-    if trial["outcome"] not in ("measured", "rejected"):
+    if trial["outcome"] not in ("measured", "checked", "rejected"):
         raise CommandError(f"{trial_id} is {trial['outcome']}: there is nothing to reproduce")
     result = _replay(trial, default, job, anyway=anyway)
     if as_json:

@@ -12,6 +12,7 @@ from tuner_service.cli.errors import CommandError
 from tuner_service.cli.export import export_trial
 from tuner_service.cli.options import DataDirOption, JsonOption, LimitOption, UrlOption
 from tuner_service.cli.output import print_json, print_line, print_table, say
+from tuner_service.cli.untimed import code_words, names_registers
 from tuner_service.cli.words import (
     NOTHING,
     candidate_words,
@@ -26,12 +27,20 @@ from tuner_service.client import Document
 
 def trials(
     job_id: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The job whose trials to list.")] = None,
-    outcome: Annotated[str | None, typer.Option(help="pending, measured, rejected or not_run.")] = None,
+    outcome: Annotated[
+        str | None, typer.Option(help="pending, measured, checked (compile-only devices), rejected or not_run.")
+    ] = None,
     stage: Annotated[str | None, typer.Option(help="Only trials rejected at this stage.")] = None,
     reason: Annotated[str | None, typer.Option(help="Only trials rejected for this reason.")] = None,
     kernel: Annotated[str | None, typer.Option(help="Only trials of this kernel.")] = None,
     sort: Annotated[
-        str | None, typer.Option(help="ordinal, median_seconds, private_scalars, width…; with - before it: descending.")
+        str | None, typer.Option(help="ordinal, median_seconds, registers, width…; with - before it: descending.")
+    ] = None,
+    max_registers: Annotated[
+        int | None, typer.Option(min=0, help="Only machine code that takes at most so many registers (CUDA).")
+    ] = None,
+    spills: Annotated[
+        bool | None, typer.Option("--spills/--no-spills", help="Only machine code that spills registers (CUDA).")
     ] = None,
     limit: LimitOption = None,
     trial_id: Annotated[str | None, typer.Option("--id", metavar="TRIAL", help="Show this trial alone.")] = None,
@@ -53,7 +62,9 @@ def trials(
             written = export_trial(client.source(trial_id), trial, export) if export is not None else []
         else:
             assert job_id is not None
-            query = {"outcome": outcome, "stage": stage, "reason": reason, "kernel": kernel, "sort": sort}
+            query: dict[str, Any] = {"outcome": outcome, "stage": stage, "reason": reason, "kernel": kernel}
+            query |= {"sort": sort, "max_registers": max_registers}
+            query["spills"] = None if spills is None else str(spills).lower()
             given = {name: value for name, value in query.items() if value is not None}
             found = list(client.trials(job_id, limit=limit, **given))
     if trial_id is not None:
@@ -67,9 +78,18 @@ def trials(
     if as_json:
         print_json({"items": found, "next": None, "total": len(found)})
         return
-    print_table(
-        ["trial", "case", "candidate", ">private scalars", "outcome", ">median", "detail"], [_row(t) for t in found]
-    )
+    _print_trials(found)
+
+
+def _print_trials(found: list[Document]) -> None:
+    """One row a trial; what its machine code takes stands beside what was planned, where the code says it."""
+    columns = ["trial", "case", "candidate", ">private scalars", "outcome", ">median", "detail"]
+    rows = [_row(trial) for trial in found]
+    if names_registers(found):
+        columns[4:4] = [">registers", ">spill bytes", ">shared bytes"]
+        for row, trial in zip(rows, found, strict=True):
+            row[4:4] = code_words(trial)
+    print_table(columns, rows)
 
 
 def _row(trial: Document) -> list[str]:
@@ -77,6 +97,8 @@ def _row(trial: Document) -> list[str]:
     note = detail_words(trial.get("detail"))
     if trial.get("same_code_as"):
         note = f"same code as {trial['same_code_as']}"
+    if (trial.get("code") or {}).get("reload_merged"):
+        note = ", ".join(filter(None, (note, "its reloads were merged into one")))
     return [
         trial["id"],
         case_words(trial["case"]),

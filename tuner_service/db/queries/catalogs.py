@@ -53,6 +53,7 @@ def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
                 "reference_tie_set": result.get("reference_tie_set", []),
                 "events": events.get(case.id, []),
                 "error": result.get("error"),
+                "untimed": result.get("untimed"),
                 "space": case.space,
                 "inert_knobs": case.inert_knobs,
                 "enumerated": case.enumerated,

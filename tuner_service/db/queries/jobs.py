@@ -18,7 +18,7 @@ from tuner_service.db.queries.trials import best_trial_ids, count_by_outcome, de
 from tuner_service.errors import NotFound
 
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
-PROGRESS = ("enumerated", "rejected", "measured", "pending", "not_run")
+PROGRESS = ("enumerated", "rejected", "measured", "checked", "pending", "not_run")
 
 
 def insert_job(session: Session, row: Mapping[str, Any], labels: Mapping[str, str]) -> None:

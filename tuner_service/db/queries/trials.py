@@ -14,13 +14,15 @@ from tuner_service.db.models import Case, Trial
 from tuner_service.db.pages import choice, decode_cursor, encode_cursor, following
 from tuner_service.errors import NotFound
 
-OUTCOMES = ("pending", "measured", "rejected", "not_run")
+OUTCOMES = ("pending", "measured", "checked", "rejected", "not_run")
 SORTS: dict[str, tuple[Any, tuple[type, ...]]] = {
     "ordinal": (None, ()),
     "median_seconds": (Trial.median_seconds, (float, int, type(None))),
     "private_scalars": (Trial.private_scalars, (int,)),
     "width": (Trial.width, (int,)),
     "score": (Trial.score, (float, int, type(None))),
+    "registers": (Trial.registers, (int, type(None))),
+    "spill_bytes": (Trial.spill_bytes, (int, type(None))),
     "finished_at": (Trial.finished_at, (str, type(None))),
 }
 """Sort word → its column and the types of its values in a cursor. Ties, and ``ordinal``: canonical order."""
@@ -84,11 +86,16 @@ def list_trials(
     input: str | None = None,  # noqa: A002 - the filter has the knob's name
     is_default: bool | None = None,
     in_space: bool | None = None,
+    max_registers: int | None = None,
+    spills: bool | None = None,
     sort: str = "ordinal",
     cursor: str | None = None,
     limit: int = 100,
 ) -> dict[str, Any]:
     """One page of a job's trials: ``{"items", "next", "total"}``; ``-`` before a sort word descends, nulls are last.
+
+    ``max_registers`` and ``spills`` are about the machine code: trials without code, and of targets whose code names no
+    registers, match neither.
 
     InvalidInput for unknown words and foreign cursors.
     """
@@ -111,6 +118,10 @@ def list_trials(
         Trial.in_space: in_space,
     }
     filters += [column == value for column, value in equals.items() if value is not None]
+    if max_registers is not None:
+        filters.append(Trial.registers <= max_registers)
+    if spills is not None:
+        filters.append(Trial.spill_bytes > 0 if spills else Trial.spill_bytes == 0)
     query = select(Trial, Case).join(Case, Case.id == Trial.case_id).where(*filters)
     counted = select(func.count()).select_from(Trial).join(Case, Case.id == Trial.case_id).where(*filters)
     total = session.execute(counted).scalar_one()
