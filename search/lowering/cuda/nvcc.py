@@ -137,7 +137,7 @@ def command_by_hand(architecture: str) -> tuple[str, ...]:
         "$(python -c 'import importlib.util as u; print(u.find_spec(\"tilelang\").submodule_search_locations[0])')"
     )
     includes = (f'-I"{package}/src"', f'-I"{package}/3rdparty/cutlass/include"')
-    return ("nvcc", "-cubin", f"-arch={architecture}", *NVCC_FLAGS, *includes, "kernel.cu", "-o", "kernel.cubin")
+    return ("nvcc", "-cubin", f"-arch={architecture}", *NVCC_FLAGS, "-w", *includes, "kernel.cu", "-o", "kernel.cubin")
 
 
 def _version_line(compiler: str, cancelled: Callable[[], bool]) -> str:
