@@ -50,7 +50,7 @@ class Protocol:
 # eighth: one that a neighbour disturbed decides nothing.
 PROTOCOLS: dict[str, Protocol] = {
     "search": Protocol(name="search", warmup_seconds=0.100, samples=5, batch_seconds=0.010),
-    "finals": Protocol(name="finals", warmup_seconds=0.050, samples=18, batch_seconds=0.010, sittings=9),
+    "finals": Protocol(name="finals", warmup_seconds=0.020, samples=18, batch_seconds=0.010, sittings=9),
     "acceptance": Protocol(name="acceptance", warmup_seconds=0.200, samples=9, batch_seconds=0.030),
 }
 
