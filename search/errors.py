@@ -5,7 +5,9 @@
     TunerError
     ├── InvalidInput          one or more Problems in what the caller gave; nothing was created
     ├── ToolchainUnavailable  the compiler or TileLang is missing or broken; the device is shown as unavailable
+    │   └── DeviceUnavailable     the device itself is not there, or not any more
     ├── ChildFailed           a child of ours (not the candidate's code) broke its protocol
+    │   └── DeviceContended       others kept computing on the device for as long as we waited
     └── Cancelled             the caller asked to stop
 """
 
@@ -60,6 +62,14 @@ class ToolchainUnavailable(TunerError):  # noqa: N818 - named for what happened,
 
 class ChildFailed(TunerError):  # noqa: N818 - named for what happened, as the tree shows
     """A child process of ours broke its protocol (not the candidate's fault)."""
+
+
+class DeviceUnavailable(ToolchainUnavailable):
+    """The device is not there, or has vanished since it was probed."""
+
+
+class DeviceContended(ChildFailed):
+    """Others compute on the device, so that nothing can be measured on it."""
 
 
 class Cancelled(TunerError):  # noqa: N818 - named for what happened, as the tree shows

@@ -132,6 +132,7 @@ CASE = shape(
 
 _PHASE = shape(
     {"samples_seconds": each(POSITIVE, least=1), "calls_per_sample": COUNT, "median_seconds": POSITIVE},
+    optional={"conditions": OBJECT},
 )
 _INPUT_CHECK = shape(
     {

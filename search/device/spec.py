@@ -45,6 +45,10 @@ class DeviceSpec:
     """CPU ids the measuring child is pinned to."""
     compile_cpus: tuple[int, ...] = ()
     """CPU ids the compile pool may use while the device measures."""
+    uuid: str | None = None
+    """The driver's name for one GPU of the world; None where nothing of that kind is attached."""
+    card: Mapping[str, Any] = field(default_factory=dict)
+    """What a GPU said of itself when it was probed (driver, clocks, power, others on it); no part of its identity."""
 
     @property
     def untimed(self) -> str | None:
@@ -61,6 +65,7 @@ class DeviceSpec:
         out = dict(vars(self))
         out["measure_cpus"], out["compile_cpus"] = list(self.measure_cpus), list(self.compile_cpus)
         out["identity"], out["toolchain"], out["limits"] = dict(self.identity), dict(self.toolchain), dict(self.limits)
+        out["card"] = dict(self.card)
         return out
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from search.children.child import ChildGone, ChildTimeout
-from search.errors import ChildFailed
+from search.errors import ChildFailed, DeviceContended
 from search.measuring.protocol import (
     BaselineSamples,
     Checks,
@@ -136,7 +136,7 @@ class _charged:  # noqa: N801 - used as a context manager, like a function
         if isinstance(error, ChildTimeout):
             self._side.discard()
             raise _Failed(f"{self._who}: {error}") from error
-        if isinstance(error, ChildFailed) and self._who == "torch":
+        if isinstance(error, ChildFailed) and not isinstance(error, DeviceContended) and self._who == "torch":
             raise _Failed(f"torch: {error}") from error
 
 

@@ -55,6 +55,11 @@ class Bench:
         return {name: self.buffers[name].array for name in self._outputs}
 
     @property
+    def shares_buffers(self) -> bool:
+        """Whether kernels overwrite inputs of this case."""
+        return bool(self._shared)
+
+    @property
     def _memory(self) -> list[GuardedBuffer]:
         """Every buffer once."""
         return [buffer for name, buffer in self.buffers.items() if name not in self._shared]

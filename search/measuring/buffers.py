@@ -50,6 +50,10 @@ class GuardedBuffer:
         self._bits = bits[skipped : skipped + count]
         self.array: npt.NDArray[Any] = self._bits.view(self.dtype).reshape(shape)
         self.address = int(self._bits.ctypes.data)
+        self.span_address = base + ZONE_BYTES
+        """Where the front guards start."""
+        self.span_bytes = inner
+        """Guards on both sides and the tensor: all that is accessible."""
         assert self.address % ALIGNMENT_BYTES == 0
         self.arm()
 

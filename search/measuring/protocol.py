@@ -62,10 +62,16 @@ class PhaseTiming:
     samples_seconds: tuple[float, ...]
     median_seconds: float
     calls_per_sample: int
+    conditions: Mapping[str, Any] | None = None
+    """On a GPU: its clocks, heat and throttling while the samples were taken, how often they were taken again, and what
+    still deviates (``measuring.gpu.conditions``)."""
 
     def document(self) -> dict[str, Any]:
-        """JSON form."""
-        return {**vars(self), "samples_seconds": list(self.samples_seconds)}
+        """JSON form; conditions only where there are any."""
+        out = {**vars(self), "samples_seconds": list(self.samples_seconds)}
+        if self.conditions is None:
+            del out["conditions"]
+        return out
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> PhaseTiming:
@@ -74,6 +80,7 @@ class PhaseTiming:
             samples_seconds=tuple(document["samples_seconds"]),
             median_seconds=document["median_seconds"],
             calls_per_sample=document["calls_per_sample"],
+            conditions=document.get("conditions"),
         )
 
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from search.children.child import ChildGone, ChildTimeout
 from search.device.spec import DeviceSpec
-from search.errors import ChildFailed, InvalidInput, Problem
+from search.errors import Cancelled, ChildFailed, DeviceContended, InvalidInput, Problem
 from search.measuring.baselines import measure_baseline
+from search.measuring.benches import CacheContext, ChildKind, Children, children_of
 from search.measuring.device_lock import DeviceLock
 from search.measuring.finals import measure_finals
 from search.measuring.progress import DOING, IDLE
@@ -33,10 +35,13 @@ from search.measuring.protocol import (
     timing_from_document,
 )
 from search.measuring.rejections import died, timed_out
-from search.measuring.timers import ensure_timer
-from search.measuring.workbench import Asked, Timeouts, Workbench, own_work_seconds, utc_now
+from search.measuring.workbench import Asked, Deadline, Timeouts, Workbench, own_work_seconds, utc_now
 from search.outcome import Rejected
 from search.program.case import Case
+
+Measured = TypeVar("Measured")
+CONTENDED_POLL_SECONDS = 2.0
+"""How long to wait for others on a GPU before looking again."""
 
 
 def _never() -> bool:
@@ -60,38 +65,46 @@ class Measurer:
         child_timeout_seconds: float = 60.0,
         prepare_timeout_seconds: float = 600.0,
         memory_limit_bytes: int | None = None,
+        cache_context: CacheContext = "warm",
+        contended_patience_seconds: float = 600.0,
+        children: Children | None = None,
     ) -> None:
-        if device.target != "cpu":
-            problem = Problem(
-                field="/device", value=device.id, message="only CPU devices can be measured", allowed=["cpu"]
-            )
-            raise InvalidInput([problem])
+        """``cache_context``: on a GPU, whether buffers are reused (warm) or rotate through more than its cache (cold).
+        ``contended_patience_seconds``: how long to wait while others compute on a GPU. ``children``: others than the
+        device's own, for rehearsals."""
+        if device.target != "cpu" and device.uuid is None:
+            message = "nothing runs on a compile-only device; it cannot be measured"
+            raise InvalidInput([Problem(field="/device", value=device.id, message=message, allowed="an attached one")])
         self.device = device
         self._work_dir = Path(work_dir)
         self._work_dir.mkdir(parents=True, exist_ok=True)
         self._timeouts = Timeouts(item_seconds=child_timeout_seconds, prepare_seconds=prepare_timeout_seconds)
-        self._device_lock = DeviceLock(device.id, lock_dir=lock_dir)
+        self._contended_patience_seconds = contended_patience_seconds
+        self._device_lock = DeviceLock(device.uuid or device.id, lock_dir=lock_dir)
         self._turn = threading.Lock()
         self._closed = False
-        timer = ensure_timer(self._work_dir)
-        cpus = device.measure_cpus[:1]
-        common: dict[str, Any] = {
-            "work_dir": str(self._work_dir),
-            "cpus": cpus,
-            "lock_fd": self._device_lock.fileno(),
-            "timeouts": self._timeouts,
-        }
+        children = children or children_of(device, self._work_dir, cache_context=cache_context)
         limit = memory_limit_bytes if memory_limit_bytes is not None else _physical_memory_bytes()
-        self._kernels = Workbench("search.measuring.kernel_child", [str(timer)], memory_limit_bytes=limit, **common)
-        self._torch = Workbench(
-            "search.measuring.torch_child",
-            [],
-            environment={
-                "TORCHINDUCTOR_CACHE_DIR": str(self._work_dir / "inductor"),
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # no worker pool beside what is timed
-            },
-            **common,
+        self._kernels = self._workbench(children.kernels, children, limit)
+        # Torch's own pools of address space are not bounded on any device.
+        self._torch = self._workbench(children.torch, children, None)
+
+    def _workbench(self, kind: ChildKind, children: Children, memory_limit_bytes: int | None) -> Workbench:
+        return Workbench(
+            kind.module,
+            kind.arguments,
+            environment=kind.environment,
+            memory_limit_bytes=memory_limit_bytes if kind.bounded else None,
+            work_dir=str(self._work_dir),
+            cpus=self.device.measure_cpus[:1],
+            lock_fd=self._device_lock.fileno(),
+            timeouts=self._timeouts,
+            kin=self._device_pids if children.on_gpu else None,
         )
+
+    def _device_pids(self) -> list[int]:
+        """Both children as the GPU's driver counts processes."""
+        return sorted(self._kernels.device_pids | self._torch.device_pids)
 
     def __enter__(self) -> Measurer:
         return self
@@ -157,14 +170,17 @@ class Measurer:
         others start over.
         """
         with self._device(cancelled):
-            return measure_finals(
-                self._kernels,
-                case,
-                items,
-                all_phases=all_phases,
-                protocol=protocol,
-                timeouts=self._timeouts,
-                cancelled=cancelled,
+            return self._alone(
+                cancelled,
+                lambda: measure_finals(
+                    self._kernels,
+                    case,
+                    items,
+                    all_phases=all_phases,
+                    protocol=protocol,
+                    timeouts=self._timeouts,
+                    cancelled=cancelled,
+                ),
             )
 
     def baseline(
@@ -184,16 +200,35 @@ class Measurer:
             problem = Problem(field="/baselines", value=name, message="unknown baseline", allowed=list(BASELINES))
             raise InvalidInput([problem])
         with self._device(cancelled):
-            return measure_baseline(
-                self._torch,
-                self._kernels,
-                case,
-                name,
-                against=against,
-                protocol=PROTOCOLS[protocol],
-                timeouts=self._timeouts,
-                cancelled=cancelled,
+            return self._alone(
+                cancelled,
+                lambda: measure_baseline(
+                    self._torch,
+                    self._kernels,
+                    case,
+                    name,
+                    against=against,
+                    protocol=PROTOCOLS[protocol],
+                    timeouts=self._timeouts,
+                    cancelled=cancelled,
+                ),
             )
+
+    def copy(self, case: Case, size_bytes: int, *, cancelled: Asked = _never, protocol: str = "search") -> PhaseTiming:
+        """How long a GPU takes to copy so many bytes within its memory, in this measurer's cache context."""
+        with self._device(cancelled):
+
+            def copied() -> Mapping[str, Any]:
+                self._kernels.open(case, cancelled)
+                return self._kernels.ask(
+                    cancelled,
+                    self._timeouts.item_seconds,
+                    "copy",
+                    size_bytes=size_bytes,
+                    protocol=PROTOCOLS[protocol].document(),
+                )
+
+            return timing_from_document(self._alone(cancelled, copied)["timing"])["device_batch"]
 
     @contextmanager
     def _device(self, cancelled: Asked) -> Iterator[None]:
@@ -202,6 +237,24 @@ class Measurer:
                 raise RuntimeError("this Measurer is closed")
             with self._device_lock.held(cancelled):
                 yield
+
+    def _alone(self, cancelled: Asked, measure: Callable[[], Measured]) -> Measured:
+        """What is measured while nobody else computes on the device: waits, and measures again from the start.
+
+        DeviceContended when the others do not go. The device's lock is held all the while: they do not know it.
+        """
+        deadline = Deadline(self._contended_patience_seconds)
+        while True:
+            try:
+                return measure()
+            except DeviceContended:
+                if deadline.left() == 0.0:
+                    raise
+            wait = Deadline(min(CONTENDED_POLL_SECONDS, deadline.left()))
+            while wait.left():
+                if cancelled():
+                    raise Cancelled("cancelled while others compute on the device")
+                time.sleep(min(0.05, wait.left()))
 
     def _one(
         self,
@@ -215,7 +268,7 @@ class Measurer:
     ) -> MeasureResult:
         with self._device(cancelled):
             started = utc_now()
-            answer = self._run(case, item, protocol, phases, check, cancelled)
+            answer = self._alone(cancelled, lambda: self._run(case, item, protocol, phases, check, cancelled))
             checks, rejection = answer.get("checks"), answer.get("rejection")
             return MeasureResult(
                 id=item.id,

@@ -106,8 +106,7 @@ class TorchChild:
                 answer["error"] = f"the baseline disagrees with the oracle: {verdict.rejection.document()}"
                 return answer
             bench.load_normal()
-            prepared.prepare()
-            per_call = warm_host_seconds_per_call(prepared.call, sampling.warmup_seconds)
+            per_call = self._warm(prepared, sampling.warmup_seconds)
         except Exception as error:
             answer["error"] = f"{type(error).__name__}: {error}"[:4000]
             return answer
@@ -142,20 +141,31 @@ class TorchChild:
         assert self._baseline is not None, "a baseline comes first"
         return self._baseline
 
+    def _tensors(self, bench: Bench) -> dict[str, Any]:
+        """The tensors that a baseline computes on: here the bench's own memory."""
+        return {name: as_torch(buffer.array, bench.case.dtypes[name]) for name, buffer in bench.buffers.items()}
+
+    def _results(self, bench: Bench, prepared: Baseline) -> dict[str, Any]:
+        """The outputs of one call on what the bench has just loaded, as arrays."""
+        return as_arrays(bench, prepared.checked())
+
+    def _warm(self, prepared: Baseline, seconds: float) -> float:
+        """Warm up on what the bench has just loaded; seconds per call."""
+        prepared.prepare()
+        return warm_host_seconds_per_call(prepared.call, seconds)
+
     def _checked(
         self, bench: Bench, name: str, calls: Sequence[TorchCall], remark: str = ""
     ) -> tuple[Baseline, Verdict]:
         """A baseline, and how it compares with the oracle on every input set."""
         prepared = self._prepare(bench, name, tuple(calls))
         prepared = replace(prepared, implementation=prepared.implementation + remark)
-        return prepared, bench.check(lambda: _arrays(bench, prepared.checked()), plus_infinity=prepared.plus_infinity)
+        return prepared, bench.check(lambda: self._results(bench, prepared), plus_infinity=prepared.plus_infinity)
 
     def _prepare(self, bench: Bench, name: str, calls: tuple[TorchCall, ...]) -> Baseline:
         """The calls as a baseline; without any, the program statement by statement."""
         torch, case = self._torch, bench.case
-        tensors = {
-            tensor: _as_torch(torch, buffer.array, case.dtypes[tensor]) for tensor, buffer in bench.buffers.items()
-        }
+        tensors = self._tensors(bench)
         outputs = [tensor.name for tensor in case.program.tensors if tensor.role == "output"]
         eager = name == "torch_eager"
         given: Sequence[Any]
@@ -227,7 +237,7 @@ def _program(case: Case, outputs: Sequence[str]) -> Callable[..., Sequence[Any]]
     return run
 
 
-def _arrays(bench: Bench, outputs: Mapping[str, Any]) -> dict[str, Any]:
+def as_arrays(bench: Bench, outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Torch results as numpy arrays; a result in the bench's own buffer is that buffer, whose poison is looked for."""
     arrays = {}
     for name, tensor in outputs.items():
@@ -236,11 +246,13 @@ def _arrays(bench: Bench, outputs: Mapping[str, Any]) -> dict[str, Any]:
     return arrays
 
 
-def _as_torch(torch: Any, array: Any, dtype: str) -> Any:
-    """The same memory as a torch tensor. The two libraries hand no bfloat16 to each other: it goes as its bits."""
-    return (
-        torch.from_numpy(array.view("int16")).view(torch.bfloat16) if dtype == "bfloat16" else torch.from_numpy(array)
-    )
+def as_torch(array: Any, dtype: str) -> Any:
+    """An array as a CPU tensor over the same memory; numpy has no bfloat16 that torch would know."""
+    import torch
+
+    if dtype == "bfloat16":
+        return torch.from_numpy(array.view("int16")).view(torch.bfloat16)
+    return torch.from_numpy(array)
 
 
 def _as_numpy(tensor: Any, dtype: Any) -> Any:

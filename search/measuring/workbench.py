@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from search.children.child import Child, ChildExit, ChildGone, ChildTimeout
-from search.errors import Cancelled, ChildFailed
+from search.errors import Cancelled, ChildFailed, DeviceContended, DeviceUnavailable
 from search.program.case import Case
 
 Asked = Callable[[], bool]
@@ -56,7 +56,9 @@ class Workbench:
         timeouts: Timeouts,
         memory_limit_bytes: int | None = None,
         environment: Mapping[str, str] | None = None,
+        kin: Callable[[], Sequence[int]] | None = None,
     ) -> None:
+        """``kin``: on a GPU, gives the processes (as its driver counts them) that each command names as ``ours``."""
         self._module = module
         self._arguments = tuple(arguments)
         self._work_dir = work_dir
@@ -67,6 +69,9 @@ class Workbench:
         self._environment = dict(environment or {})
         self._child: Child | None = None
         self._case: dict[str, Any] | None = None
+        self._kin = kin
+        self.device_pids: set[int] = set()
+        """Every child so far as the driver of its GPU counts processes: it tells of the dead for a while."""
         self.used = False
         """True once foreign code ran in the present child: what goes wrong now may be an earlier item's fault."""
 
@@ -112,10 +117,14 @@ class Workbench:
     def tell(self, operation: str, **fields: Any) -> None:
         """Send a command."""
         assert self._child is not None, "open comes first"
-        self._child.send({"op": operation, **fields})
+        kin = {} if self._kin is None else {"ours": list(self._kin())}
+        self._child.send({"op": operation, **fields, **kin})
 
     def answer(self, cancelled: Asked, timeout_seconds: float) -> dict[str, Any]:
-        """Next answer. ChildGone, ChildTimeout, Cancelled (then the child is gone), ChildFailed (our own bug)."""
+        """Next answer. ChildGone, ChildTimeout, Cancelled (then the child is gone), ChildFailed (our own bug).
+
+        DeviceContended (nothing was measured; ask again), DeviceUnavailable (then the child is gone too).
+        """
         assert self._child is not None, "open comes first"
         try:
             message = self._child.receive(timeout_seconds=timeout_seconds, cancelled=cancelled)
@@ -125,6 +134,11 @@ class Workbench:
         if message.get("event") == "broken":
             self.discard()
             raise ChildFailed(f"{self._module}: {message.get('error')}\n{message.get('traceback')}")
+        if message.get("event") == "contended":
+            raise DeviceContended(f"others compute on the device: processes {message['pids']}")
+        if message.get("event") == "unavailable":
+            self.discard()
+            raise DeviceUnavailable(str(message["reason"]))
         return message
 
     def discard(self) -> ChildExit | None:
@@ -136,8 +150,9 @@ class Workbench:
 
     def _put(self, document: dict[str, Any], cancelled: Asked) -> None:
         self._case = None
-        self.ask(cancelled, self._timeouts.prepare_seconds, "case", document=document, work_dir=self._work_dir)
+        ready = self.ask(cancelled, self._timeouts.prepare_seconds, "case", document=document, work_dir=self._work_dir)
         self._case = document
+        self.device_pids.update(ready.get("device_pids", ()))
 
 
 class Deadline:

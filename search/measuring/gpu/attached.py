@@ -1,0 +1,88 @@
+"""Which GPUs are attached to this machine, or why none is. Parent side: asks in a child, with bounded patience."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from search.children.child import Child, ChildGone, ChildTimeout
+from search.device.gpu import absent_gpu, code_architecture, gpu_device, visible
+from search.device.spec import DeviceSpec
+
+PROBE_SECONDS = 8.0
+"""A driver that was not in use wakes its cards up first, which takes seconds; one that takes longer is broken."""
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")
+"""Any of these is there where a driver is loaded."""
+_MODULE = "search.measuring.gpu.probe_child"
+Compiling = Callable[[str], tuple[Mapping[str, Any], str | None]]
+"""An architecture → what compiles for it here, and why it cannot, or None."""
+
+
+def attached_gpus(
+    compiling: Compiling = lambda architecture: ({}, None),
+    *,
+    cancelled: Callable[[], bool] = lambda: False,
+    module: str = _MODULE,
+    driver_files: tuple[str, ...] = DRIVER_FILES,
+    timeout_seconds: float = PROBE_SECONDS,
+) -> tuple[DeviceSpec, ...]:
+    """A device for each visible GPU; where there is none, one that is unavailable and says why.
+
+    Without a driver the answer is immediate, with one that hangs it comes after ``timeout_seconds``. ``compiling`` is
+    asked only for GPUs that are there. Raises Cancelled when ``cancelled()`` says so.
+    """
+    if not any(Path(file).exists() for file in driver_files):
+        return (absent_gpu("no NVIDIA driver is loaded on this machine"),)
+    found = _asked(module, timeout_seconds, cancelled)
+    if isinstance(found, str):
+        return (absent_gpu(found),)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    cards = visible(found, shown)
+    if not cards:
+        hidden = f"; CUDA_VISIBLE_DEVICES={shown} shows none of {len(found)}" if found else ""
+        return (absent_gpu(f"the NVIDIA driver has no GPU for this process{hidden}"),)
+    return tuple(_device(card, compiling) for card in cards)
+
+
+def _device(card: Mapping[str, Any], compiling: Compiling) -> DeviceSpec:
+    major, minor = card["compute_capability"]
+    architecture = code_architecture(major, minor)
+    unavailable = _unfit(card)
+    toolchain: Mapping[str, Any] = {}
+    if unavailable is None:
+        toolchain, unavailable = compiling(architecture)
+    cpus = sorted(os.sched_getaffinity(0))
+    return gpu_device(
+        card,
+        architecture=architecture,
+        toolchain=toolchain,
+        unavailable=unavailable,
+        measure_cpus=cpus[-1:],
+        compile_cpus=cpus[:-1] or cpus,
+    )
+
+
+def _asked(module: str, timeout_seconds: float, cancelled: Callable[[], bool]) -> list[dict[str, Any]] | str:
+    """The cards' facts, or why there are none."""
+    child = Child.start(module)
+    try:
+        answer = child.receive(timeout_seconds=timeout_seconds, cancelled=cancelled)
+    except ChildTimeout:
+        return f"the NVIDIA driver did not answer within {timeout_seconds:g} s"
+    except ChildGone as gone:
+        return f"the NVIDIA driver brought down who asked it: {gone.exit.document()}"
+    finally:
+        child.kill()
+    reason = answer.get("reason")
+    return str(reason) if reason is not None else list(answer["cards"])
+
+
+def _unfit(card: Mapping[str, Any]) -> str | None:
+    """Why this card cannot be measured on, or None."""
+    if card.get("mig"):
+        return "this GPU is split (MIG): its instances are not measured"
+    if tuple(card["compute_capability"]) < (8, 0):
+        return f"compute capability {card['compute_capability']}: code is generated for 8.0 and later"
+    return None

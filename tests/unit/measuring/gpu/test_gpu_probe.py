@@ -1,0 +1,120 @@
+"""Which GPUs there are: absent, broken and hanging drivers, hidden cards, and what a card's facts become."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.device.gpu import code_architecture, gpu_device, kind_of, visible
+from search.device.spec import DeviceSpec
+from search.measuring.gpu.attached import attached_gpus
+
+H200: dict[str, Any] = {
+    "name": "NVIDIA H200",
+    "uuid": "GPU-5F3C1A2B-0001-0002-0003-000000000004",
+    "compute_capability": [9, 0],
+    "multiprocessors": 132,
+    "memory_bytes": 150_000_000_000,
+    "driver_version": "580.1",
+    "clocks_hz": {"sm": 345_000_000, "memory": 3_201_000_000},
+    "max_clocks_hz": {"sm": 1_980_000_000, "memory": 3_201_000_000},
+    "application_clocks_hz": {"sm": 1_980_000_000, "memory": 3_201_000_000},
+    "persistence": True,
+    "ecc": True,
+    "mig": False,
+    "power_limit_watts": 700.0,
+    "compute_processes": [],
+}
+
+
+def made(**other: Any) -> DeviceSpec:
+    words: dict[str, Any] = {"toolchain": {"nvrtc": "13.0"}, "unavailable": None}
+    return gpu_device({**H200, **other}, architecture="sm_90", measure_cpus=[3], compile_cpus=[0, 1], **words)
+
+
+def test_a_card_as_a_device() -> None:
+    device = made()
+    assert (device.id, device.kind, device.architecture) == ("nvidia-h200:5f3c1a2b0001", "nvidia-h200", "sm_90")
+    assert device.available
+    assert DeviceSpec.from_document(device.document()) == device
+
+
+def test_identity_is_what_a_winner_depends_on() -> None:
+    device = made()
+    for same in ({"uuid": "GPU-other"}, {"clocks_hz": {}}, {"compute_processes": [7]}, {"driver_version": "581"}):
+        assert made(**same).identity_digest == device.identity_digest
+    for other in ({"multiprocessors": 114}, {"power_limit_watts": 350.0}, {"ecc": False}, {"name": "NVIDIA H100"}):
+        assert made(**other).identity_digest != device.identity_digest
+    assert made(driver_version="581").toolchain_fingerprint != device.toolchain_fingerprint
+    assert made(driver_version="581").toolchain["nvrtc"] == "13.0"
+
+
+def test_kinds_are_words() -> None:
+    assert kind_of("NVIDIA A100-SXM4-80GB") == "nvidia-a100-sxm4-80gb"
+    assert kind_of("NVIDIA GeForce RTX 4090") == "nvidia-geforce-rtx-4090"
+    assert kind_of("Tesla T4") == "nvidia-tesla-t4"
+
+
+def test_cuda_visible_devices() -> None:
+    cards = [H200, {**H200, "uuid": "GPU-aa"}]
+    assert visible(cards, None) == cards
+    assert visible(cards, "1") == [cards[1]]
+    assert visible(cards, "1,0") == [cards[1], cards[0]]
+    assert visible(cards, "GPU-5f3c") == [cards[0]]
+    assert visible(cards, "") == []
+    assert visible(cards, "0,-1,1") == [cards[0]]
+
+
+def test_no_driver_is_said_at_once_and_nobody_is_asked(tmp_path: Path) -> None:
+    (device,) = attached_gpus(module="no.such.module", driver_files=(str(tmp_path / "nvidiactl"),))
+    assert not device.available
+    assert device.reason == "no NVIDIA driver is loaded on this machine"
+    assert DeviceSpec.from_document(device.document()) == device
+
+
+ANSWERS = {
+    "hangs": ("import time; time.sleep(60)", "did not answer within 0.3 s"),
+    "dies": ("import os; os.abort()", "SIGABRT"),
+    "refuses": ('channel.answer({"reason": "Driver/library version mismatch"})', "Driver/library version mismatch"),
+    "empty": ('channel.answer({"cards": []})', "has no GPU for this process"),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_a_driver_that_does_not_work(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body, reason = ANSWERS[what]
+    (device,) = probed(body, tmp_path, monkeypatch, seconds=0.3 if what == "hangs" else 20.0)
+    assert not device.available
+    assert reason in str(device.reason)
+
+
+def test_every_card_is_a_device_and_an_unfit_one_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    split, old = {**H200, "uuid": "GPU-bb", "mig": True}, {**H200, "uuid": "GPU-cc", "compute_capability": [7, 5]}
+    body = f'channel.answer({{"cards": {[H200, split, old]!r}}})'
+    good, second, third = probed(body, tmp_path, monkeypatch)
+    assert good.available
+    assert "MIG" in str(second.reason)
+    assert "8.0 and later" in str(third.reason)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    (hidden,) = probed(body, tmp_path, monkeypatch)
+    assert "CUDA_VISIBLE_DEVICES=7 shows none of 3" in str(hidden.reason)
+
+
+def probed(
+    body: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 20.0
+) -> tuple[DeviceSpec, ...]:
+    """What is attached according to a probing child of this body."""
+    (folder / "a_probe.py").write_text(
+        f"import sys\nfrom search.children.entry import enter\nchannel = enter(sys.argv[1])\n{body}\n"
+    )
+    (folder / "nvidiactl").touch()
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return attached_gpus(module="a_probe", driver_files=(str(folder / "nvidiactl"),), timeout_seconds=seconds)
+
+
+def test_code_of_a_major_version_serves_its_cards() -> None:
+    assert [code_architecture(*one) for one in ((8, 0), (8, 9), (9, 0), (10, 3), (12, 0))] == [
+        *("sm_80", "sm_80", "sm_90", "sm_100", "sm_120"),
+    ]
