@@ -44,6 +44,10 @@ class TorchAccess:
     """Plain torch tensors on the CPU."""
 
     name = "torch"
+    place = "cpu"
+    """Torch's word for the device that they must be on."""
+    alignment_bytes: int | None = None
+    """Of the first element; None: that of an element."""
 
     def __init__(self, signature: Signature, *, refuse_grad: bool) -> None:
         import torch
@@ -65,11 +69,15 @@ class TorchAccess:
             if not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
                 return None
             address: int = tensor.data_ptr()
-            if tensor.untyped_storage().nbytes() < _needed_bytes(tensor):
+            if tensor.untyped_storage().nbytes() < needed_bytes(tensor):
                 return None
         except RuntimeError:  # sparse, or a stand-in without storage (fake, batched, functional)
             return None
         return None if address & self._masks[place] else address
+
+    def here(self, tensor: Any) -> bool:
+        """Whether a tensor is on the device."""
+        return bool(tensor.device.type == "cpu")
 
     def problems(self, place: int, tensor: Any, shape: tuple[int, ...]) -> list[Problem]:
         """See :class:`Access`."""
@@ -79,10 +87,11 @@ class TorchAccess:
             what = f"a {type(tensor).__module__}.{type(tensor).__qualname__} where a torch tensor belongs"
             return [Problem(field=at, value=type(tensor).__qualname__, message=what, allowed="torch.Tensor")]
         out = []
-        if tensor.device.type != "cpu":
-            out.append(
-                Problem(field=f"{at}/device", value=str(tensor.device), message="on another device", allowed="cpu")
+        if not self.here(tensor):
+            where = Problem(
+                field=f"{at}/device", value=str(tensor.device), message="on another device", allowed=self.place
             )
+            out.append(where)
         if tensor.layout is not self._strided:
             out.append(
                 Problem(field=f"{at}/layout", value=str(tensor.layout), message="not dense", allowed="torch.strided")
@@ -114,11 +123,11 @@ class TorchAccess:
             )
         if not out:
             try:
-                held, needed = tensor.untyped_storage().nbytes(), _needed_bytes(tensor)
+                held, needed = tensor.untyped_storage().nbytes(), needed_bytes(tensor)
                 if held < needed:
                     what = f"its storage was resized to {held} bytes under it, and it needs {needed}"
                     return [Problem(field=f"{at}/storage", value=held, message=what, allowed=f"at least {needed}")]
-                out += _alignment(at, tensor.data_ptr(), spec.element_bytes)
+                out += _alignment(at, tensor.data_ptr(), self.alignment_bytes or spec.element_bytes)
             except RuntimeError as error:
                 out.append(Problem(field=at, value="no storage", message=str(error).split("\n")[0], allowed=_RULE))
         return out
@@ -220,13 +229,14 @@ def is_numpy(tensor: Any) -> bool:
     return numpy is not None and isinstance(tensor, numpy.ndarray)
 
 
-def neither(name: str, tensor: Any) -> Problem:
-    """The problem of something that is no array."""
+def neither(name: str, tensor: Any, *, allowed: str | None = None) -> Problem:
+    """The problem of something that is no array; ``allowed``: what belongs there, if not any array of this machine."""
     kind = type(tensor).__qualname__
-    return Problem(field=f"/{name}", value=kind, message=f"a {kind} is no tensor", allowed=_RULE)
+    message = f"a {kind} is no tensor" if allowed is None else f"a {kind} where {allowed} belongs"
+    return Problem(field=f"/{name}", value=kind, message=message, allowed=allowed or _RULE)
 
 
-def _needed_bytes(tensor: Any) -> int:
+def needed_bytes(tensor: Any) -> int:
     """What a contiguous tensor needs of its storage, which may have been shrunk: ``resize_(0)`` is how sharded training
     frees it, and torch leaves the shape as it was."""
     needed: int = tensor.nbytes + tensor.storage_offset() * tensor.itemsize

@@ -10,11 +10,13 @@ from typing import Any
 from catalogs import Catalog, Entry, Hit, Miss, NotStored, OpenCatalog, Store
 from search.errors import InvalidInput, Problem
 from search.jit.cache import Cache, frozen_key
+from search.jit.cuda_library import load_cuda
 from search.jit.errors import NotBuilt, NotCompiled
 from search.jit.explicit import Named, explicit_candidate, explicit_case
 from search.jit.frozen import Frozen, KernelTable, thaw
+from search.jit.gpu import Gpu, named_gpu
 from search.jit.kernel import Built, Kernel, Origin
-from search.jit.library import load
+from search.jit.library import check_arguments, load
 from search.jit.signature import row_bound
 from search.jit.unbuilt import compare_unbuilt
 from search.lowering.builder import Builder
@@ -23,7 +25,7 @@ from search.outcome import Rejected
 from search.planning.build import build_schedule
 from search.program.case import Case
 from search.program.digest import program_digest
-from search.space.candidate import Candidate
+from search.space.candidate import Candidate, TargetKind
 
 BUILD_TIMEOUT_SECONDS = 120.0
 """The longest silence of the compiling child."""
@@ -38,6 +40,8 @@ class _Wanted:
     frozen: Frozen | None = None
     catalog: OpenCatalog | Catalog | None = None
     """Where the entry is said to come from."""
+    gpu: Gpu | None = None
+    """Where it is to run, for a candidate of a GPU."""
 
     @property
     def subject(self) -> str:
@@ -56,10 +60,21 @@ class _Wanted:
         )
 
     def kernel(self, artifact: Artifact, origin: Origin, *, any_rows: bool) -> Kernel:
-        program = self.case.program
-        function = load(artifact, tensors=[tensor.name for tensor in program.tensors], dims=program.dims)
-        entry = self.frozen.entry if self.frozen is not None else None
-        built = Built(case=self.case, candidate=self.candidate, artifact=artifact, origin=origin, entry=entry)
+        program, gpu = self.case.program, self.gpu
+        tensors = [tensor.name for tensor in program.tensors]
+        if gpu is None:
+            function = load(artifact, tensors=tensors, dims=program.dims)
+        else:
+            check_arguments(artifact, tensors=tensors, dims=program.dims)
+            function = load_cuda(artifact, gpu=gpu, row_dim=program.row_axis.dim, rows=self.case.rows)
+        built = Built(
+            case=self.case,
+            candidate=self.candidate,
+            artifact=artifact,
+            origin=origin,
+            entry=self.frozen.entry if self.frozen is not None else None,
+            gpu=None if gpu is None else gpu.index,
+        )
         return Kernel(built, function, any_rows=any_rows)
 
 
@@ -71,6 +86,7 @@ def build(
     params: Mapping[str, float | int] | None = None,
     dtypes: Mapping[str, str] | None = None,
     program: Mapping[str, Any] | None = None,
+    device: str = "cpu",
     catalog: OpenCatalog | Catalog | None = None,
     artifacts: Store | str | os.PathLike[str] | None = None,
     store_dir: str | os.PathLike[str] | None = None,
@@ -86,7 +102,7 @@ def build(
     a program that is not built in needs ``catalog`` (its kernels table has it) or ``program``.
 
     A kernel's name or a program takes ``dims``, ``params``, ``dtypes`` and a ``candidate``: complete, or the knobs that
-    differ from the untuned default.
+    differ from the untuned default. ``device`` is then ``cpu``, ``cuda`` (torch's current GPU) or ``cuda:1``.
 
     ``any_rows``: take every number of rows, not the frozen one alone; right, but neither tuned nor accepted for them.
     ``may_compile=False``: never start a compiler. ``timeout_seconds``: the longest silence of the compiling child.
@@ -96,7 +112,8 @@ def build(
     """
     options = {"any_rows": any_rows, "may_compile": may_compile, "allow_other_machine_code": allow_other_machine_code}
     if isinstance(what, Hit | Entry):
-        given = {"candidate": candidate, "dims": dims, "params": params, "dtypes": dtypes}
+        elsewhere = None if device == "cpu" else device
+        given = {"candidate": candidate, "dims": dims, "params": params, "dtypes": dtypes, "device": elsewhere}
         for name, value in given.items():
             if value is not None:
                 message = f"a frozen winner has its own {name}"
@@ -105,8 +122,9 @@ def build(
     else:
         if isinstance(what, Miss):
             _entry(what)  # says why it is one
-        case = explicit_case(what, dims=dims, params=params, dtypes=dtypes)
-        wanted = _Wanted(case=case, candidate=explicit_candidate(case, candidate))
+        case, gpu = explicit_case(what, dims=dims, params=params, dtypes=dtypes), named_gpu(device)
+        target: TargetKind = "cpu" if gpu is None else "cuda"
+        wanted = _Wanted(case=case, candidate=explicit_candidate(case, candidate, target), gpu=gpu)
     return _kernels([wanted], artifacts=artifacts, store_dir=store_dir, timeout_seconds=timeout_seconds, **options)[0]
 
 
@@ -219,7 +237,8 @@ def _compiled(wanted: Sequence[_Wanted], cache: Cache, timeout_seconds: float) -
         if isinstance(schedule, Rejected):
             raise NotBuilt(subject=one.subject, rejection=schedule)
     requests = [one.request(str(place)) for place, one in enumerate(wanted)]
-    builder = Builder(cache.folder)
+    gpu = wanted[0].gpu  # frozen winners are all of the CPU, and explicit parameters are built one at a time
+    builder = Builder(cache.folder) if gpu is None else gpu.builder(cache.folder)
     artifacts: dict[str, Artifact] = {}
     try:
         for result in builder.build(requests, timeout_seconds=timeout_seconds, cancelled=lambda: False):

@@ -14,6 +14,7 @@
         ├── NotBuilt             the candidate is illegal, or does not compile
         ├── NotCompiled          no compiled library is at hand and ``may_compile`` is off
         ├── LoadFailed           the library cannot be loaded, or is not what its record says
+        ├── LaunchFailed         the driver refused to launch a GPU kernel
         └── KernelFailed         the kernel returned a code
 """
 
@@ -95,6 +96,10 @@ class NotCompiled(JitError):  # noqa: N818 - named for what happened
 
 class LoadFailed(JitError):  # noqa: N818 - named for what happened
     """The compiled library is missing, damaged, or lacks the symbol or arguments that its record names."""
+
+
+class LaunchFailed(JitError):  # noqa: N818 - named for what happened
+    """The driver refused a launch, or the context was poisoned by what ran before."""
 
 
 class KernelFailed(JitError):  # noqa: N818 - named for what happened

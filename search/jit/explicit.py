@@ -12,7 +12,7 @@ from search.program.case import Case
 from search.program.document import dump_program
 from search.program.ir import Program
 from search.program.resolve import resolve_case
-from search.space.candidate import Candidate
+from search.space.candidate import Candidate, TargetKind
 from search.space.knobs import WIDTH_WORD
 from search.space.resolve import resolve_space
 
@@ -37,13 +37,15 @@ def explicit_case(
     return resolve_case(document | {name: value for name, value in given.items() if value is not None})
 
 
-def explicit_candidate(case: Case, candidate: Candidate | Mapping[str, Any] | None) -> Candidate:
-    """The candidate that the caller means: complete, or some knobs (the others as in the CPU's untuned default).
+def explicit_candidate(
+    case: Case, candidate: Candidate | Mapping[str, Any] | None, target: TargetKind = "cpu"
+) -> Candidate:
+    """The candidate that the caller means: complete, or some knobs (the others as in the target's untuned default).
 
     Mapping knobs stand beside the others or inside ``mapping``. InvalidInput naming the knob; the private budget is
     not applied, legality is.
     """
-    default = default_candidate(case, "cpu")
+    default = default_candidate(case, target)
     if candidate is None:
         return default
     chosen: Any = candidate.document() if isinstance(candidate, Candidate) else candidate
@@ -51,10 +53,11 @@ def explicit_candidate(case: Case, candidate: Candidate | Mapping[str, Any] | No
         message = "a candidate is an object: knob to value"
         raise InvalidInput([Problem(field="/candidate", value=str(chosen)[:80], message=message, allowed=None)])
     knobs = _flat(default.document())
-    knobs["local_lanes"] = WIDTH_WORD
+    if target == "cpu":
+        knobs["local_lanes"] = WIDTH_WORD
     knobs |= _flat(chosen)
     try:
-        space = resolve_space({name: [value] for name, value in knobs.items()}, case, "cpu", pointer="")
+        space = resolve_space({name: [value] for name, value in knobs.items()}, case, target, pointer="")
     except InvalidInput as error:
         # each knob has one value here, not a list of them
         problems = [

@@ -37,6 +37,8 @@ class Built:
     """``pulled``: the catalog's own library; ``cached``: built here before; ``compiled``: built now."""
     entry: Entry | None
     """The frozen winner; None for explicit parameters."""
+    gpu: int | None = None
+    """Torch's index of the GPU that it runs on; None for the CPU."""
 
     @property
     def digest(self) -> str:
@@ -102,6 +104,9 @@ class Kernel:
         shape and dtype, aligned to its element, and no output may overlap another tensor: otherwise InvalidInput
         names each. An output that the program declares to share an input's buffer is that input's tensor: written in
         place, and given as the same tensor or not at all. KernelFailed if the kernel returns a code.
+
+        A GPU kernel takes torch tensors on its GPU, aligned to 16 bytes. It enqueues one launch on torch's current
+        stream and waits for nothing, so it may be captured in a CUDA graph. LaunchFailed if the driver refuses.
         """
         if self._compiling():
             return self._traced(arrange(self.name, self.signature, tensors, out, named))
@@ -153,6 +158,14 @@ class Kernel:
                 access.written(output)
         return outputs[0] if self._single is not None else tuple(outputs)
 
+    def torch_access(self, *, refuse_grad: bool) -> TorchAccess:
+        """How to read torch tensors on the device of this kernel."""
+        if self.built.gpu is None:
+            return TorchAccess(self.signature, refuse_grad=refuse_grad)
+        from search.jit.cuda_arrays import CudaAccess
+
+        return CudaAccess(self.signature, refuse_grad=refuse_grad, index=self.built.gpu)
+
     def torch_ops(self) -> TorchOps:
         """This kernel as operators of torch, registered once per process; see :class:`search.jit.torch_op.TorchOps`.
 
@@ -185,11 +198,12 @@ class Kernel:
             if is_torch(tensor):
                 if not self._shared:
                     self.torch_ops()
-                access = TorchAccess(self.signature, refuse_grad=True)
-            elif is_numpy(tensor):
+                access = self.torch_access(refuse_grad=True)
+            elif is_numpy(tensor) and self.built.gpu is None:
                 access = NumpyAccess(self.signature)
             else:
-                raise InvalidInput([neither(self.signature.tensors[first].name, tensor)])
+                where = None if self.built.gpu is None else f"a torch tensor on cuda:{self.built.gpu}"
+                raise InvalidInput([neither(self.signature.tensors[first].name, tensor, allowed=where)])
             self._accesses[type(tensor)] = access
         return access
 

@@ -23,7 +23,20 @@ _loading = threading.Lock()
 
 def load(artifact: Artifact, *, tensors: Collection[str], dims: Collection[str]) -> Function:
     """The artifact's function, after its library was verified. LoadFailed when the file, the symbol, or the arguments
-    (which must be these tensors, each once, and some of these dims) are not what the record says."""
+    are not what the record says."""
+    check_arguments(artifact, tensors=tensors, dims=dims)
+    library = _library(artifact)
+    try:
+        function = library[artifact.symbol]  # a new object at each access, so its types are ours alone
+    except AttributeError:
+        raise LoadFailed(f"{artifact.library_path}: no symbol {artifact.symbol!r}") from None
+    function.argtypes = [_TYPES[argument.kind] for argument in artifact.arguments]
+    function.restype = ctypes.c_int32
+    return function
+
+
+def check_arguments(artifact: Artifact, *, tensors: Collection[str], dims: Collection[str]) -> None:
+    """LoadFailed unless the arguments are these tensors, each once, and some of these dims."""
     given = [argument.name for argument in artifact.arguments if argument.kind == "tensor"]
     sized = [argument.name for argument in artifact.arguments if argument.kind == "dim"]
     if (
@@ -35,14 +48,6 @@ def load(artifact: Artifact, *, tensors: Collection[str], dims: Collection[str])
             f"{artifact.symbol}: its record has the arguments {[vars(argument) for argument in artifact.arguments]}, "
             f"and the program has the tensors {list(tensors)} and the dims {list(dims)}"
         )
-    library = _library(artifact)
-    try:
-        function = library[artifact.symbol]  # a new object at each access, so its types are ours alone
-    except AttributeError:
-        raise LoadFailed(f"{artifact.library_path}: no symbol {artifact.symbol!r}") from None
-    function.argtypes = [_TYPES[argument.kind] for argument in artifact.arguments]
-    function.restype = ctypes.c_int32
-    return function
 
 
 def _library(artifact: Artifact) -> ctypes.CDLL:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from search.errors import InvalidInput, Problem
-from search.jit.arrays import TorchAccess
 
 if TYPE_CHECKING:
     from search.jit.kernel import Kernel
@@ -39,8 +38,9 @@ _registering = threading.Lock()
 
 def register(kernel: Kernel) -> TorchOps:
     """The operators of a kernel; the same ones for every kernel of the same code and shape in this process."""
-    digest = kernel.built.digest
-    name = f"{NAMESPACE}::{kernel.name}_{digest[:16]}{'_any_rows' if kernel.signature.any_rows else ''}"
+    digest, gpu = kernel.built.digest, kernel.built.gpu
+    place = "" if gpu is None else f"_cuda{gpu}"
+    name = f"{NAMESPACE}::{kernel.name}_{digest[:16]}{place}{'_any_rows' if kernel.signature.any_rows else ''}"
     with _registering:
         if name not in _registered:
             _registered[name] = _made(kernel, name)
@@ -53,7 +53,7 @@ def _made(kernel: Kernel, name: str) -> TorchOps:
     signature = kernel.signature
     inputs, outputs = signature.inputs, signature.outputs
     # the operator's own dispatch has already dealt with gradients
-    access = TorchAccess(signature, refuse_grad=False)
+    access = kernel.torch_access(refuse_grad=False)
     parameters = [_parameter(spec.name) for spec in signature.tensors]
     returned = "Tensor" if len(outputs) == 1 else "(" + ", ".join("Tensor" for _ in outputs) + ")"
     written = {place: f"Tensor(a{place}!) {parameters[place]}" for place in outputs}
@@ -70,7 +70,11 @@ def _made(kernel: Kernel, name: str) -> TorchOps:
     def functional_fake(*tensors: Any) -> Any:
         rows = _checked(kernel, dict(zip(inputs, tensors, strict=True)))
         made = tuple(
-            torch.empty(signature.tensors[at].shape(rows), dtype=getattr(torch, signature.tensors[at].dtype))
+            torch.empty(
+                signature.tensors[at].shape(rows),
+                dtype=getattr(torch, signature.tensors[at].dtype),
+                device=access.place,
+            )
             for at in outputs
         )
         return made[0] if len(made) == 1 else made
@@ -127,11 +131,17 @@ def _checked(kernel: Kernel, tensors: dict[int, Any]) -> Any:
             problems.append(_problem(spec.name, "strides", _plain(tensor.stride()), "contiguous"))
         if tensor.dtype != getattr(torch, spec.dtype):
             problems.append(_problem(spec.name, "dtype", str(tensor.dtype), spec.dtype))
-        if tensor.device.type != "cpu":
-            problems.append(_problem(spec.name, "device", str(tensor.device), "cpu"))
+        if not _here(kernel, tensor):
+            wanted_device = "cpu" if kernel.built.gpu is None else f"cuda:{kernel.built.gpu}"
+            problems.append(_problem(spec.name, "device", str(tensor.device), wanted_device))
     if problems:
         raise InvalidInput(problems)
     return rows
+
+
+def _here(kernel: Kernel, tensor: Any) -> bool:
+    gpu, device = kernel.built.gpu, tensor.device
+    return bool(device.type == "cpu" if gpu is None else device.type == "cuda" and device.index in (None, gpu))
 
 
 def _problem(name: str, what: str, found: Any, wanted: Any) -> Problem:
