@@ -47,6 +47,11 @@ class _Wanted:
     def subject(self) -> str:
         return self.frozen.subject if self.frozen is not None else f"{self.case.kernel} {dict(self.case.dims)}"
 
+    @property
+    def architecture(self) -> str | None:
+        """What code is generated for; None for this machine's CPU."""
+        return None if self.gpu is None else self.gpu.code
+
     def request(self, name: str) -> BuildRequest:
         return BuildRequest(id=name, case=self.case.document(), candidate=self.candidate.document())
 
@@ -209,7 +214,7 @@ def _at_hand(
     """The compiled library that is here already."""
     frozen = one.frozen
     if frozen is None:
-        artifact = cache.find(cache.request_key(one.request("")))
+        artifact = cache.find(cache.request_key(one.request(""), architecture=one.architecture))
         return None if artifact is None else (artifact, "cached")
     library = frozen.library()
     if library is not None and store is not None:
@@ -223,7 +228,7 @@ def _at_hand(
     key = one.frozen_key(source_sha256=frozen.source_sha256, artifact_sha256=frozen.artifact_sha256)
     artifact = cache.find(key)
     if artifact is None and allow_other_machine_code:
-        artifact = cache.find(cache.request_key(one.request("")))
+        artifact = cache.find(cache.request_key(one.request(""), architecture=one.architecture))
     if artifact is None:
         return None
     frozen.compare(artifact, allow_other_machine_code=allow_other_machine_code)
@@ -250,7 +255,7 @@ def _compiled(wanted: Sequence[_Wanted], cache: Cache, timeout_seconds: float) -
         builder.close()
     for one, request in zip(wanted, requests, strict=True):
         artifact = artifacts[request.id]
-        cache.keep(cache.request_key(request), artifact)
+        cache.keep(cache.request_key(request, architecture=one.architecture), artifact)
         key = one.frozen_key(source_sha256=artifact.source_sha256, artifact_sha256=artifact.artifact_sha256)
         cache.keep(key, artifact)
     return [artifacts[request.id] for request in requests]

@@ -47,18 +47,26 @@ class Cache:
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.folder = Path(folder if folder is not None else default_folder()).expanduser().resolve()
 
-    def request_key(self, request: BuildRequest) -> str:
-        """Key of a request under the toolchain that this machine has now."""
+    def request_key(self, request: BuildRequest, *, architecture: str | None = None) -> str:
+        """Key of a request under the toolchain that this machine has now; that of a GPU architecture if one is named."""
         self.folder.mkdir(parents=True, exist_ok=True)
         described: dict[str, Any] = {"case": dict(request.case), "candidate": dict(request.candidate)}
-        return sha256_hex({**described, "toolchain": toolchain.fingerprint(cache_dir=self.folder)})
+        return sha256_hex({**described, "toolchain": self._fingerprint(architecture)})
+
+    def _fingerprint(self, architecture: str | None) -> dict[str, Any]:
+        if architecture is None:
+            return toolchain.fingerprint(cache_dir=self.folder)
+        from search.lowering.cuda.toolchain import fingerprint  # not what a CPU kernel needs
+
+        return fingerprint(architecture, cache_dir=self.folder)
 
     def find(self, key: str) -> Artifact | None:
         """What was kept under a key, if its library is there, whole. A damaged library is removed, to be built anew."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             artifact = Artifact.from_document(json.loads(self._record(key).read_bytes()))
             # the record may come from before the folder was moved
-            path = self.folder / "libraries" / f"{artifact.library_sha256}.so"
+            suffix = "so" if artifact.architecture is None else "cubin"
+            path = self.folder / "libraries" / f"{artifact.library_sha256}.{suffix}"
             if hashlib.sha256(path.read_bytes()).hexdigest() == artifact.library_sha256:
                 return Artifact(**{**vars(artifact), "library_path": str(path)})
             path.unlink()

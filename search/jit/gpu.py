@@ -19,10 +19,14 @@ class Gpu:
     architecture: str
     """``sm_90``."""
 
+    @property
+    def code(self) -> str:
+        """The architecture that code is generated for."""
+        return code_architecture(*divmod(int(self.architecture.removeprefix("sm_")), 10))
+
     def builder(self, folder: Path) -> Builder:
         """What compiles for it, into an artifact store."""
-        major, minor = divmod(int(self.architecture.removeprefix("sm_")), 10)
-        return Builder(folder, target="cuda", architecture=code_architecture(major, minor))
+        return Builder(folder, target="cuda", architecture=self.code)
 
 
 def named_gpu(device: str) -> Gpu | None:

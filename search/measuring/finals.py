@@ -3,8 +3,8 @@ the rest starts over, so that every pair of samples that is compared was taken i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from search.children.child import ChildGone, ChildTimeout
 from search.errors import ChildFailed
@@ -49,14 +49,24 @@ def measure_finals(
     rejections: dict[str, Rejected] = {}
     samples: dict[str, tuple[float, ...]] = {}
     phases: dict[str, Timing] = {}
+    conditions: list[Mapping[str, Any]] = []
     sittings = PROTOCOLS[protocol].sittings
     while left:
         samples, phases = {item.id: () for item in left}, {}
+        conditions.clear()
         try:
             for sitting in range(sittings):
                 last = sitting == sittings - 1
                 taken, phases, calls = _sitting(
-                    workbench, case, left, all_phases if last else (), protocol, sitting, timeouts, cancelled
+                    workbench,
+                    case,
+                    left,
+                    all_phases if last else (),
+                    protocol,
+                    sitting,
+                    timeouts,
+                    cancelled,
+                    conditions,
                 )
                 samples = {trial: (*samples[trial], *taken[trial]) for trial in samples}
             phases = {
@@ -77,6 +87,7 @@ def measure_finals(
         started_at=started,
         finished_at=utc_now(),
         sittings=sittings,
+        conditions=tuple(conditions),
     )
 
 
@@ -89,6 +100,7 @@ def _sitting(
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
+    conditions: list[Mapping[str, Any]],
 ) -> _Sitting:
     """The rounds of one process: a fresh one, unless there is only one sitting. Phases come after them."""
     if PROTOCOLS[protocol].sittings > 1:
@@ -99,7 +111,7 @@ def _sitting(
         innocent = workbench.used  # of what ran here earlier: a fresh child decides who is to blame
         workbench.used = True
         try:
-            return _rounds(workbench, items, wanted, protocol, sitting, timeouts, cancelled)
+            return _rounds(workbench, items, wanted, protocol, sitting, timeouts, cancelled, conditions)
         except ChildTimeout:
             exit_ = workbench.discard()
             assert exit_ is not None
@@ -125,6 +137,7 @@ def _rounds(
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
+    conditions: list[Mapping[str, Any]],
 ) -> _Sitting:
     sampling = PROTOCOLS[protocol]
     count = sampling.samples // sampling.sittings
@@ -145,6 +158,7 @@ def _rounds(
                 pass
             case "round":
                 rounds.append(message["seconds"])
+                conditions += filter(None, [message.get("conditions")])
             case "phases":
                 phases[items[message["index"]].id] = timing_from_document(message["timing"])
             case "fault":

@@ -27,7 +27,7 @@ from search.measuring.gpu.nvml import NvmlCard
 from search.measuring.gpu.sampler import Sampler
 from search.measuring.loading import LoadProblem
 from search.measuring.progress import CHECKING, FINALS, IDLE, LOADING, TIMING
-from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
+from search.measuring.protocol import OTHER_PHASES, Phase, Protocol, timing_document
 from search.measuring.serving import serve
 from search.measuring.timers import calls_per_batch, quiet_interpreter
 from search.outcome import Rejected
@@ -138,7 +138,7 @@ class GpuChild:
                 self._channel.answer({"event": "round", "seconds": seconds, "conditions": conditions})
             for index in all_phases:
                 self._channel.progress(FINALS + index)
-                timing = self._sampler.phases(loops[index], sampling, tuple(PHASES))
+                timing = self._sampler.phases(loops[index], sampling, OTHER_PHASES)
                 self._channel.answer({"event": "phases", "index": index, "timing": timing_document(timing)})
         except LoadProblem as problem:
             return {"event": "fault", "index": index, "rejection": problem.rejection.document(), "tainted": True}

@@ -20,12 +20,11 @@ from search.measuring.gpu.loop import Loop
 from search.measuring.gpu.nvml import NvmlCard
 from search.measuring.gpu.sampler import Sampler
 from search.measuring.gpu.torch_clock import HostClock, TorchClock
-from search.measuring.protocol import PHASES, Phase, Protocol, timing_document
+from search.measuring.protocol import OTHER_PHASES, Protocol, timing_document
 from search.measuring.serving import serve
 from search.measuring.timers import quiet_interpreter
 from search.measuring.torch_child import Baseline, TorchChild, as_arrays, as_torch
 
-_REST: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase != "device_batch")
 Answer = dict[str, Any]
 
 
@@ -77,7 +76,7 @@ class GpuTorchChild(TorchChild):
     def phases(self, protocol: Mapping[str, Any]) -> Answer:
         """The phases that are not paired."""
         sampler, loop = self._ready()
-        return {"event": "phases", "timing": timing_document(sampler.phases(loop, Protocol(**protocol), _REST))}
+        return {"event": "phases", "timing": timing_document(sampler.phases(loop, Protocol(**protocol), OTHER_PHASES))}
 
     def _tensors(self, bench: Bench) -> dict[str, Any]:
         torch = self._torch

@@ -182,6 +182,8 @@ class FinalsSamples:
     started_at: str = ""
     finished_at: str = ""
     sittings: int = 1
+    conditions: tuple[Mapping[str, Any], ...] = ()
+    """On a GPU: those of each round (``measuring.gpu.conditions``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,6 +141,7 @@ def test_finals_rotate_and_take_out_who_fails(case: Case, item: Any, measurer: A
     assert finals.rejections["k_bad"].reason == "device_fault"
     assert finals.samples_seconds["k_other"] == pytest.approx((9e-4,) * 5)
     assert set(finals.extra_phases["k_other"]) == set(PHASES)
+    assert [round_["deviates"] for round_ in finals.conditions] == [None] * 5
 
 
 def test_others_on_the_device_are_waited_for(case: Case, item: Any, measurer: Any) -> None:
