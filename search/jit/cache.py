@@ -48,7 +48,7 @@ class Cache:
         self.folder = Path(folder if folder is not None else default_folder()).expanduser().resolve()
 
     def request_key(self, request: BuildRequest, *, architecture: str | None = None) -> str:
-        """Key of a request under the toolchain that this machine has now; that of a GPU architecture if one is named."""
+        """Key of a request under the toolchain that this machine has now, or that of a GPU architecture named."""
         self.folder.mkdir(parents=True, exist_ok=True)
         described: dict[str, Any] = {"case": dict(request.case), "candidate": dict(request.candidate)}
         return sha256_hex({**described, "toolchain": self._fingerprint(architecture)})
