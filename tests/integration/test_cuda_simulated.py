@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from search.measuring.simt.protocol import SimulationItem
-from search.measuring.simt.run import Simulator
 
 from search.measuring.protocol import MeasureResult
+from search.measuring.simt.protocol import SimulationItem
+from search.measuring.simt.run import Simulator
 from search.planning.build import build_schedule
 from search.planning.schedule import Schedule
 from search.program.case import Case
+from search.program.library import kernels
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, CudaMapping
 
@@ -22,13 +23,15 @@ sys.path.append(str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 from cuda_lowering import lower_schedules
 from cuda_matrix import configurations
+from test_lowering_reducers import PROBES
 
 pytestmark = pytest.mark.toolchain
 
 
-def candidate(width: int, rows_per_block: int = 1, **knobs: Any) -> Candidate:
+def candidate(width: int, rows_per_block: int = 1, min_blocks: int = 0, **knobs: Any) -> Candidate:
     base = {"input": "reload", "fusion": "separate", "materialize": "private", "vector": 1, "unroll": 1, "partials": 1}
-    return Candidate(width=width, mapping=CudaMapping(rows_per_block=rows_per_block), **(base | knobs))
+    mapping = CudaMapping(rows_per_block=rows_per_block, min_blocks=min_blocks)
+    return Candidate(width=width, mapping=mapping, **(base | knobs))
 
 
 def case_of(kernel: str, dtype: str | None = None, **dims: int) -> Case:
@@ -69,6 +72,7 @@ MATRIX: list[tuple[Case, list[Candidate]]] = [
                 candidate(256, vector=4, unroll=4),
                 candidate(128, 1, vector=2, partials=2, **CACHE, fusion="fused"),
                 candidate(512, 2, vector=4),
+                candidate(1024, **CACHE, min_blocks=2),
             ],
         )
         for kernel in NORMS
@@ -76,10 +80,14 @@ MATRIX: list[tuple[Case, list[Candidate]]] = [
     *(
         (
             case_of(kernel, dtype, cols=768),
-            [candidate(32, 2, vector=8, **CACHE), candidate(64, vector=8), candidate(96 // 3, 1, unroll=3)],
+            [
+                candidate(32, 2, vector=8, **CACHE),
+                candidate(64, vector=8),
+                candidate(32, unroll=3),
+                candidate(128, vector=2, **CACHE, fusion="fused"),
+            ],
         )
-        for kernel in NORMS
-        for dtype in ("float16", "bfloat16")
+        for kernel, dtype in zip(NORMS, ("float16", "bfloat16", "bfloat16"), strict=True)
     ),
     (
         case_of("softmax", cols=769),
@@ -91,7 +99,13 @@ MATRIX: list[tuple[Case, list[Candidate]]] = [
         [candidate(64, 2, algorithm="welford"), candidate(32, partials=4, algorithm="welford")],
     ),
 ]
-EVERY_KERNEL = [candidate(32, 2), candidate(64, vector=2, partials=2)]
+EVERY_PROGRAM = [candidate(32, 2, partials=2), candidate(8, **CACHE, materialize="recompute")]
+LANGUAGE = (
+    "several sites, a seed, a condition, the row itself",
+    "counts by an index from data, clamped and guarded",
+    "strict arrays",
+    "streaming over tiles, one collective",
+)
 
 
 def name(case: Case, made: Candidate) -> str:
@@ -139,10 +153,41 @@ def problems(results: dict[str, MeasureResult]) -> dict[str, Any]:
     }
 
 
-def test_candidates_of_the_norms_compute_what_the_oracle_says(tmp_path: Path) -> None:
-    results = simulated(MATRIX, tmp_path)
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MeasureResult]:
+    """The matrix and a few programs together: TileLang is imported once, the simulator's header is compiled once."""
+    programs = [(PROBES[key].case(), EVERY_PROGRAM) for key in LANGUAGE]
+    return simulated([*MATRIX, *programs], tmp_path_factory.mktemp("simulated"))
+
+
+def test_candidates_of_the_norms_compute_what_the_oracle_says(results: dict[str, MeasureResult]) -> None:
+    norms = {key: result for key, result in results.items() if key.startswith(NORMS)}
+    assert problems(norms) == {}
+    assert len(norms) >= 60
+
+
+def test_programs_of_the_whole_language_compute_what_the_oracle_says(results: dict[str, MeasureResult]) -> None:
+    programs = {key: result for key, result in results.items() if key.startswith("probe")}
+    assert problems(programs) == {}
+    assert len(programs) == len(EVERY_PROGRAM) * len(LANGUAGE)
+
+
+@pytest.mark.full
+def test_every_kernel_of_the_library_computes_what_the_oracle_says(tmp_path: Path) -> None:
+    made = [candidate(32, 2), candidate(8, 4, vector=2, partials=2, **CACHE)]
+    matrix = []
+    for kernel in kernels():
+        dims = {"parts": 2, "half": 50} if "half" in kernels()[kernel].program.dims else {}
+        dims = dims or {dim: 100 if dim == "cols" else 24 for dim in kernels()[kernel].program.dims if dim != "rows"}
+        matrix.append((case_of(kernel, **dims), made))
+    assert problems(simulated(matrix, tmp_path)) == {}
+
+
+@pytest.mark.full
+def test_every_reducer_program_computes_what_the_oracle_says(tmp_path: Path) -> None:
+    results = simulated([(one.case(), EVERY_PROGRAM) for one in PROBES.values()], tmp_path)
     assert problems(results) == {}
-    assert len(results) >= 60
+    assert len(results) >= len(PROBES)
 
 
 @pytest.mark.full

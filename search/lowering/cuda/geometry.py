@@ -45,26 +45,20 @@ class Geometry:
         return f"for r, k in T.Parallel({self.rows_per_block}, {self.chunk}):"
 
     @property
-    def nest_row(self) -> str:
-        """Text of the row inside a nest; rows that hang over the last one read it again and store nothing."""
-        return "bx" if self.rows_per_block == 1 else f"T.min(bx * {self.rows_per_block} + r, {self.rows} - 1)"
-
-    @property
-    def nest_live(self) -> str | None:
-        """Condition inside a nest that the row is there (None: it always is)."""
-        return None if self.rows_per_block == 1 else f"bx * {self.rows_per_block} + r < {self.rows}"
-
-    @property
     def row(self) -> str:
-        """Text of the thread's row outside of nests, see :attr:`nest_row`."""
+        """Text of the thread's row; rows that hang over the last one read it again and store nothing."""
         return "bx" if self.rows_per_block == 1 else "row[0]"
 
-    @property
-    def live(self) -> str | None:
-        """Condition outside of nests that the thread's row is there (None: it always is)."""
+    def live(self, slot: str, used: set[str]) -> str | None:
+        """Head of the guard that the row in a slot of the block is there (None: it always is).
+
+        A call, because TileLang takes ten times as long over a comparison that it can see into; its helper is added to
+        ``used``.
+        """
         if self.rows_per_block == 1:
             return None
-        return f"bx * {self.rows_per_block} + tx // {self.width} < {self.rows}"
+        used.add("live_row")
+        return f"if live_row(bx * {self.rows_per_block} + {slot}, {self.rows}):"
 
     @property
     def slot(self) -> str:

@@ -72,7 +72,7 @@ class RowSteps:
             case RowStore():
                 layout = self.layouts[step.tensor]
                 index = layout.index(layout.natural, self.scope, self.geometry.row, ())
-                live = None if self.geometry.live is None else f"if {self.geometry.live}:"
+                live = self.geometry.live(self.geometry.slot, self.scope.used)
                 with self._one_lane(), self.text.block(live):
                     value = self.scope.narrowed(step.value, layout.dtype)
                     self.text.line(f"{names.tensor(step.tensor)}[{index}] = {value.text}")

@@ -61,7 +61,7 @@ class Traversal:
         self.arrays = {name: layout for name, layout in arrays.items() if set(layout.axes) <= set(loop.axes)}
         self.text, self.geometry, self.loop, self.fragments = text, geometry, loop, fragments
         self.layouts, self.extents, self.reducers, self.deferred = layouts, extents, reducers, deferred
-        self.scope = replace(scope, coordinates={**scope.coordinates, row_axis: geometry.nest_row})
+        self.scope = replace(scope, coordinates={**scope.coordinates, row_axis: geometry.row})
         own = [op for op in loop.ops if isinstance(op, Accumulate) and op.reducer not in deferred]
         self.partials = geometry.partials if any(not reducers[op.reducer].strict for op in own) else 1
         self.folds = [op for op in own if reducers[op.reducer].strict]
@@ -126,7 +126,7 @@ class Traversal:
     def _load(self, op: GlobalLoad, chunk: str, element: str, inside: str | None) -> None:
         """A nest that reads one tensor; past the end nothing is read, and what stands there is never used."""
         layout = self.layouts[op.tensor]
-        index = layout.index(op.index, self._at(element), self.geometry.nest_row, self.loop.axes, element)
+        index = layout.index(op.index, self._at(element), self.geometry.row, self.loop.axes, element)
         value = f"{names.tensor(op.tensor)}[{index}]"
         if inside is not None:
             nothing = "T.int32(0)" if op.dtype == "int32" else "T.float32(0)"
@@ -151,7 +151,7 @@ class Traversal:
     def _store(self, op: GlobalStore, element: str, inside: str | None) -> None:
         """A nest that writes one tensor from its fragment."""
         layout = self.layouts[op.tensor]
-        index = layout.index(layout.natural, self._at(element), self.geometry.nest_row, self.loop.axes, element)
+        index = layout.index(layout.natural, self._at(element), self.geometry.row, self.loop.axes, element)
         with (
             self.text.block(self.geometry.nest),
             self.text.block(None if inside is None else f"if {inside}:"),
@@ -160,7 +160,7 @@ class Traversal:
             self.text.line(f"{names.tensor(op.tensor)}[{index}] = {names.staged(op.tensor)}[r, k]")
 
     def _if_live(self) -> str | None:
-        return None if self.geometry.nest_live is None else f"if {self.geometry.nest_live}:"
+        return self.geometry.live("r", self.scope.used)
 
     def _at(self, element: str) -> CudaScope:
         """The scope inside a nest, at an element."""
@@ -236,7 +236,7 @@ class Traversal:
                     self.fragments.stage(names.staged(op.tensor), layout.dtype)
                     text.line(f"{names.staged(op.tensor)}[r, k] = {value.text}")
                     return
-                index = layout.index(layout.natural, scope, self.geometry.nest_row, self.loop.axes)
+                index = layout.index(layout.natural, scope, self.geometry.row, self.loop.axes)
                 with text.block(self._if_live()):
                     text.line(f"{names.tensor(op.tensor)}[{index}] = {value.text}")
             case Accumulate():

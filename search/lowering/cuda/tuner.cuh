@@ -43,6 +43,7 @@ TUNER_INLINE int tuner_logical_not(int a) { return 1 ^ a; }
 TUNER_INLINE int tuner_bit_and(int a, int b) { return a & b; }
 TUNER_INLINE int tuner_bit_or(int a, int b) { return a | b; }
 TUNER_INLINE int tuner_bit_xor(int a, int b) { return a ^ b; }
+TUNER_INLINE int tuner_live_row(int row, int rows) { return row < rows; }
 TUNER_INLINE int tuner_add_i32(int a, int b) { return (int)((unsigned)a + (unsigned)b); }
 TUNER_INLINE int tuner_sub_i32(int a, int b) { return (int)((unsigned)a - (unsigned)b); }
 TUNER_INLINE int tuner_mul_i32(int a, int b) { return (int)((unsigned)a * (unsigned)b); }
