@@ -82,14 +82,14 @@ class _Module:
             for n, layout in self.layouts.items()
         )
         geometry = self.geometry
-        with text.block(f"def {SYMBOL}({', '.join(arguments)}):"):
-            with text.block(f"with T.Kernel({geometry.grid}, threads={geometry.threads}) as bx:"):
-                at = len(text.lines)
-                self._steps(text)
-                steps = text.lines[at:]
-                del text.lines[at:]
-                self._storage(text, needs_thread=any(_THREAD.search(line) for line in steps))
-                text.lines += steps
+        launch = f"with T.Kernel({geometry.grid}, threads={geometry.threads}) as bx:"
+        with text.block(f"def {SYMBOL}({', '.join(arguments)}):"), text.block(launch):
+            at = len(text.lines)
+            self._steps(text)
+            steps = text.lines[at:]
+            del text.lines[at:]
+            self._storage(text, needs_thread=any(_THREAD.search(line) for line in steps))
+            text.lines += steps
         return text.source()
 
     def _storage(self, text: Text, *, needs_thread: bool) -> None:

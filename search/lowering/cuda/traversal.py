@@ -279,7 +279,7 @@ class Traversal:
         return self._hidden(array_element(scope, op), op.reducer)
 
     def _hidden(self, index: str, of: str) -> str:
-        """An index into an array that every lane has whole: TileLang takes one that it can see through for a mistake."""
+        """An index into an array that every lane has whole; TileLang takes one that it sees through for a mistake."""
         if index.isdigit():
             return index
         name = names.element(of)
