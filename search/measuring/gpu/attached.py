@@ -15,6 +15,7 @@ PROBE_SECONDS = 8.0
 """A driver that was not in use wakes its cards up first, which takes seconds; one that takes longer is broken."""
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")
 """Any of these is there where a driver is loaded."""
+NO_DRIVER = "no NVIDIA driver is loaded on this machine"
 _MODULE = "search.measuring.gpu.probe_child"
 Compiling = Callable[[str], tuple[Mapping[str, Any], str | None]]
 """An architecture → what compiles for it here, and why it cannot, or None."""
@@ -34,7 +35,7 @@ def attached_gpus(
     asked only for GPUs that are there. Raises Cancelled when ``cancelled()`` says so.
     """
     if not any(Path(file).exists() for file in driver_files):
-        return (absent_gpu("no NVIDIA driver is loaded on this machine"),)
+        return (absent_gpu(NO_DRIVER),)
     found = _asked(module, timeout_seconds, cancelled)
     if isinstance(found, str):
         return (absent_gpu(found),)
