@@ -32,12 +32,15 @@ class CudaDriver:
             raise DriverFault("CUDA_ERROR_NO_PACKAGE", "lost", f"cuda.core cannot be imported: {error}") from None
         self._core, self._api = cuda.core, driver
         self._held: list[Any] = []
-        with _told():
+        try:
             self._device = cuda.core.Device(0)
             self._device.set_current()
             found = str(self._device.uuid)
             self._stream = self._device.create_stream()
             self._handle = driver.CUstream(int(self._stream.handle))
+        except Exception as error:  # whatever it is: there is no device for us
+            fault = _fault(error)
+            raise DriverFault(fault.code, "lost", fault.message) from error
         if _bare(found) != _bare(uuid):
             message = f"the device that CUDA shows is {found}, and it should be {uuid}"
             raise DriverFault("CUDA_ERROR_INVALID_DEVICE", "lost", message)

@@ -7,11 +7,13 @@ import enum
 import importlib
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from search.lowering.contract import Argument
+from search.measuring.gpu.attached import DRIVER_FILES
 from search.measuring.gpu.cuda_driver import CudaDriver
 from search.measuring.gpu.driver import DriverFault
 
@@ -172,6 +174,15 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         CudaDriver(UUID)
 
 
+def test_the_real_package_without_a_driver() -> None:
+    pytest.importorskip("cuda.core")
+    if any(Path(file).exists() for file in DRIVER_FILES):
+        pytest.skip("there is a driver here")
+    with pytest.raises(DriverFault) as fault:
+        CudaDriver(UUID)
+    assert fault.value.kind == "lost"
+
+
 def test_the_real_packages_have_what_is_called() -> None:
     core = pytest.importorskip("cuda.core")
     driver = importlib.import_module("cuda.bindings.driver")
@@ -180,5 +191,6 @@ def test_the_real_packages_have_what_is_called() -> None:
         assert hasattr(core, name), name
     config = core.LaunchConfig(grid=3, block=128, shmem_size=100_000)
     assert tuple(config.grid) == (3, 1, 1)
+    assert core.Stream.from_handle is not None
     assert driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL is not None
     assert driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES is not None
