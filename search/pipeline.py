@@ -18,6 +18,7 @@ from search.errors import Cancelled, ChildFailed, InvalidInput, Problem, Toolcha
 from search.events import Event
 from search.ledger import CaseState, TrialState, apply
 from search.lowering.builder import Builder
+from search.measuring.checker import Checker, SimulationChecker
 from search.measuring.protocol import BASELINES
 from search.measuring.run import Measurer
 from search.perform import Tools as Tools  # the service performs steps through this module
@@ -95,9 +96,17 @@ class Tuner:
             raise ToolchainUnavailable(f"device {device.id} is unavailable: {device.reason}")
         self.device = device
         work = Path(work_dir)
-        self._builder = Builder(work / "artifacts", cpus=device.compile_cpus, target=device.target)
+        artifacts = work / "artifacts"
+        self._builder = Builder(
+            artifacts, cpus=device.compile_cpus, target=device.target, architecture=device.architecture
+        )
+        self._measurer: Measurer | None = None
+        self._checker: Checker | None = None
         try:
-            self._measurer = Measurer(device, work / "measuring")
+            if device.timed:
+                self._measurer = Measurer(device, work / "measuring")
+            else:
+                self._checker = SimulationChecker(artifacts, work / "simulating", cpus=device.compile_cpus)
         except BaseException:
             self._builder.close()
             raise
@@ -111,7 +120,9 @@ class Tuner:
     def close(self) -> None:
         """End the children and let go of the device. Idempotent."""
         try:
-            self._measurer.close()
+            for one in (self._measurer, self._checker):
+                if one is not None:
+                    one.close()
         finally:
             self._builder.close()
 
@@ -144,7 +155,7 @@ class Tuner:
             untimed=self.device.untimed,
         )
         asked = cancelled or (lambda: False)
-        return _Loop(state, case, self._builder, self._measurer, policy, on_event, asked).run()
+        return _Loop(state, case, self._builder, self._measurer, self._checker, policy, on_event, asked).run()
 
 
 def tune(
@@ -182,7 +193,8 @@ class _Loop:
         state: CaseState,
         case: Case,
         builder: Builder,
-        measurer: Measurer,
+        measurer: Measurer | None,
+        checker: Checker | None,
         policy: CostPolicy,
         on_event: Heard | None,
         cancelled: Callable[[], bool],
@@ -196,7 +208,8 @@ class _Loop:
         self._performed: Counter[str] = Counter()
         self._tools = Tools(
             builder=builder,
-            measurer=measurer,
+            measurer=measurer,  # type: ignore[arg-type]  # a case that is not timed has no step for it
+            checker=checker,
             cancelled=lambda: self._stopping.is_set() or cancelled(),
             overlapped=lambda: "compile" in self._running,
             policy=policy,

@@ -99,7 +99,7 @@ def source_files(source: Mapping[str, Any]) -> dict[str, str]:
     """The folder of a trial's source: plain file name → text."""
     files = {
         "kernel.tilelang.py": source["tilelang_text"],
-        "kernel.c": source["c_text"],
+        f"kernel.{'cu' if source['header_name'].endswith('.cuh') else 'c'}": source["c_text"],
         source["header_name"]: source["header_text"],
         **source["files"],
     }

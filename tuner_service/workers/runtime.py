@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from search.device.probe import compile_only
 from search.device.spec import DeviceSpec
 from search.errors import Cancelled, InvalidInput
 from search.events import Built, Event
@@ -310,8 +309,9 @@ class Runtime:
             log.exception("devices could not be looked at again")
 
     def _look_at_compile_only(self, names: Sequence[str]) -> Sequence[DeviceSpec]:
-        reason = "this version builds no CUDA code yet"
-        return [compile_only(name, toolchain={}, unavailable=reason) for name in names]
+        from search.measuring.attach_cuda import compile_only_devices
+
+        return compile_only_devices(names, self.data_dir.work, cancelled=self._stopping.is_set)
 
     def _toolchain_broke(self) -> None:
         self._compile_only.forget()

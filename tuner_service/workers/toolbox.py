@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from search.device.spec import DeviceSpec
-from search.errors import ToolchainUnavailable
 from search.events import Event
 from search.ledger import CaseState
 from search.lowering.builder import Builder
-from search.measuring.checker import Checker
+from search.measuring.checker import Checker, SimulationChecker
 from search.measuring.run import Measurer
 from search.perform import Tools, perform
 from search.program.case import Case
@@ -123,10 +122,15 @@ class Toolbox:
         return device
 
     def _new_builder(self, device: DeviceSpec, cpus: Sequence[int]) -> Builder:
-        return Builder(self._artifacts, cpus=cpus, target=device.target)
+        return Builder(self._artifacts, cpus=cpus, target=device.target, architecture=device.architecture)
 
     def _new_checker(self, device: DeviceSpec) -> Checker:
-        raise ToolchainUnavailable(f"nothing checks {device.target} code without a {device.target} device yet")
+        return SimulationChecker(
+            self._artifacts,
+            self._work / "simulating",
+            cpus=device.compile_cpus,
+            child_timeout_seconds=self._timeout_seconds,
+        )
 
     def _measurer(self, device: DeviceSpec) -> Measurer:
         with self._lock:

@@ -74,7 +74,7 @@ def test_an_architecture_that_cannot_be_built_for_is_refused_with_what_can(http:
 
 
 def test_a_plan_has_the_knobs_of_the_target(http: httpx.Client) -> None:
-    plan = http.post("/v1/plans", json=body(space={"width": [32, 1024], "rows_per_block": [1, 4]})).json()
+    plan = http.post("/v1/plans", json=body(space={**SPACE, "width": [32, 1024], "rows_per_block": [1, 4]})).json()
     rejected = [item for item in plan["items"] if item["outcome"] == "rejected"]
     assert all(item["candidate"]["mapping"].keys() == {"rows_per_block", "min_blocks"} for item in plan["items"])
     assert {item["stage"] for item in rejected} == {"constraints"}

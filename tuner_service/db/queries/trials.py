@@ -12,6 +12,7 @@ from search.errors import InvalidInput, Problem
 from search.outcome import STAGES
 from tuner_service.db.models import Case, Trial
 from tuner_service.db.pages import choice, decode_cursor, encode_cursor, following
+from tuner_service.db.queries.twins import merged_reloads
 from tuner_service.errors import NotFound
 
 OUTCOMES = ("pending", "measured", "checked", "rejected", "not_run")
@@ -28,8 +29,14 @@ SORTS: dict[str, tuple[Any, tuple[type, ...]]] = {
 """Sort word → its column and the types of its values in a cursor. Ties, and ``ordinal``: canonical order."""
 
 
-def trial_document(trial: Trial, case: Case) -> dict[str, Any]:
-    """The JSON of a trial."""
+def _documents(session: Session, rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """The JSON of trials; ``rows`` have ``Trial`` and ``Case``."""
+    merged = merged_reloads(session, [row.Trial for row in rows])
+    return [_document(row.Trial, row.Case, merged.get(row.Trial.id)) for row in rows]
+
+
+def _document(trial: Trial, case: Case, merged: bool | None) -> dict[str, Any]:
+    """The JSON of a trial. ``merged``: whether the compiler merged its reloads, where that is known."""
     return {
         "id": trial.id,
         "job_id": trial.job_id,
@@ -47,7 +54,7 @@ def trial_document(trial: Trial, case: Case) -> dict[str, Any]:
         "same_code_as": trial.same_code_as,
         "overlapped": trial.overlapped,
         "plan": trial.plan,
-        "code": trial.code,
+        "code": trial.code if trial.code is None or merged is None else {**trial.code, "reload_merged": merged},
         "build": trial.build,
         "timing": trial.timing,
         "checks": trial.checks,
@@ -63,14 +70,15 @@ def get_trial(session: Session, trial_id: str) -> dict[str, Any]:
     row = session.execute(select(Trial, Case).join(Case, Case.id == Trial.case_id).where(Trial.id == trial_id)).first()
     if row is None:
         raise NotFound("trial", trial_id)
-    return trial_document(row.Trial, row.Case)
+    return _documents(session, [row])[0]
 
 
 def get_trials(session: Session, trial_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Those trials that exist, by id."""
     wanted = sorted(set(trial_ids))
     query = select(Trial, Case).join(Case, Case.id == Trial.case_id).where(Trial.id.in_(wanted))
-    return {row.Trial.id: trial_document(row.Trial, row.Case) for row in session.execute(query)} if wanted else {}
+    found = _documents(session, session.execute(query).all()) if wanted else []
+    return {document["id"]: document for document in found}
 
 
 def list_trials(
@@ -139,7 +147,7 @@ def list_trials(
     if column is not None:
         order.insert(0, column.is_(None))
     rows = session.execute(query.order_by(*order).limit(limit + 1)).all()
-    items = [trial_document(row.Trial, row.Case) for row in rows[:limit]]
+    items = _documents(session, rows[:limit])
     following_page = None
     if len(rows) > limit:
         last = rows[limit - 1]

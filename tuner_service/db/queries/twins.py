@@ -1,0 +1,41 @@
+"""Trials beside their twins: facts about machine code that one trial alone cannot show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from search.lowering.contract import CodeFacts
+from search.lowering.merged import reload_merged
+from search.space.candidate import Candidate
+from search.space.twin import cached_twin
+from tuner_service.db.models import Trial
+
+
+def merged_reloads(session: Session, trials: Sequence[Trial]) -> dict[str, bool]:
+    """Trial id → whether the compiler merged its reloads, for those trials whose cached twin was built too."""
+    wanted: dict[tuple[str, str], Trial] = {}
+    for trial in trials:
+        if trial.code is None or "memory_instructions" not in trial.code:
+            continue  # a CPU's code says nothing about it
+        twin = cached_twin(Candidate.from_document(trial.candidate))
+        if twin is not None:
+            wanted[trial.case_id, twin.digest] = trial
+    if not wanted:
+        return {}
+    query = select(Trial.case_id, Trial.digest, Trial.code).where(
+        Trial.case_id.in_(sorted({case_id for case_id, _ in wanted})),
+        Trial.digest.in_(sorted({digest for _, digest in wanted})),
+        Trial.code.is_not(None),
+    )
+    found: dict[str, bool] = {}
+    for case_id, digest, code in session.execute(query):
+        one = wanted.get((case_id, digest))
+        if one is None or one.code is None or code is None:
+            continue
+        merged = reload_merged(CodeFacts.from_document(one.code), CodeFacts.from_document(code))
+        if merged is not None:
+            found[one.id] = merged
+    return found
