@@ -1,0 +1,101 @@
+"""CUDA candidates through the builder: one batch, cubins with facts, what is rejected, what is found again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.lowering.builder import Builder
+from search.lowering.contract import Artifact, BuildRequest, BuildResult
+from search.lowering.cuda.texts import complete_source
+from search.lowering.cuda.toolchain import check
+from search.lowering.store import ArtifactStore, export
+from search.program.resolve import resolve_case
+from search.space.candidate import Candidate, CudaMapping
+
+pytestmark = [
+    pytest.mark.toolchain,
+    pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH"),
+]
+
+
+def request(name: str, kernel: str, cols: int, width: int, rows_per_block: int = 1, **knobs: Any) -> BuildRequest:
+    base = {"input": "reload", "fusion": "separate", "materialize": "private", "vector": 1, "unroll": 1, "partials": 1}
+    made = Candidate(width=width, mapping=CudaMapping(rows_per_block=rows_per_block), **(base | knobs))
+    case = resolve_case({"kernel": kernel, "dims": {"rows": 9, "cols": cols}})
+    return BuildRequest(id=name, case=case.document(), candidate=made.document())
+
+
+REQUESTS = [
+    request("wide", "softmax", 512, 32, vector=4),
+    request("rows", "rms_norm", 512, 64, 4, input="cache"),
+    request("online", "softmax", 130, 64, algorithm="online"),
+    request("too many threads", "softmax", 512, 512, 4),
+    request("not a divisor", "softmax", 130, 32, vector=4),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def builder(store: Path) -> Iterator[Builder]:
+    made = Builder(store, target="cuda", architecture="sm_90")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def built(builder: Builder) -> dict[str, BuildResult]:
+    return {r.id: r for r in builder.build(REQUESTS, timeout_seconds=300, cancelled=lambda: False)}
+
+
+def test_candidates_become_cubins_with_launch_and_facts(built: dict[str, BuildResult]) -> None:
+    assert check("sm_90") is None
+    for name, threads, rows_per_block in (("wide", 32, 1), ("rows", 256, 4), ("online", 64, 1)):
+        result = built[name]
+        assert result.rejection is None
+        artifact, facts = result.artifact, result.facts
+        assert artifact is not None
+        assert facts is not None
+        assert artifact.library_path.endswith(".cubin")
+        assert Path(artifact.library_path).read_bytes()[:4] == b"\x7fELF"
+        assert artifact.architecture == "sm_90"
+        assert artifact.launch is not None
+        assert (artifact.launch.threads_per_block, artifact.launch.rows_per_block) == (threads, rows_per_block)
+        assert [argument.name for argument in artifact.arguments][-1] == "rows"
+        assert Artifact.from_document(artifact.document()) == artifact
+        assert facts.registers
+        assert facts.threads_per_block == threads
+        assert facts.numerics["accumulation"] == "float32"
+    assert built["wide"].facts is not None
+    loads = built["wide"].facts.memory_instructions
+    assert loads is not None
+    assert set(loads["LDG"]) == {"128"}
+
+
+def test_what_cannot_be_is_rejected_with_its_numbers(built: dict[str, BuildResult]) -> None:
+    reasons = {name: result.rejection.reason for name, result in built.items() if result.rejection is not None}
+    assert reasons == {"too many threads": "threads_per_block", "not a divisor": "vector_not_divisor"}
+
+
+def test_a_kernel_is_found_again_and_its_source_is_whole(
+    builder: Builder, built: dict[str, BuildResult], store: Path, tmp_path: Path
+) -> None:
+    (again,) = builder.build(REQUESTS[:1], timeout_seconds=300, cancelled=lambda: False)
+    artifact = built["wide"].artifact
+    assert artifact is not None
+    assert again.artifact == artifact
+    assert again.compile_seconds == 0.0
+    source = ArtifactStore(store).load_source(artifact.source_sha256)
+    text = complete_source(source, artifact.symbol)
+    assert f"{artifact.symbol}(" in text
+    assert '#include "' not in text
+    names = {path.name for path in export(source, tmp_path / "out")}
+    assert names == {"kernel.py", "kernel.cu", "tuner.cuh", "build.sh"}
