@@ -195,3 +195,26 @@ def test_a_job_without_times_is_not_frozen(service: Any, database: Database, job
     service.finish(job)
     with pytest.raises(Conflict, match="compile-only"):
         freeze_jobs(database, FreezeRequest(jobs=(job,)))
+
+
+def test_a_reload_whose_loads_were_merged_is_shown_as_such(service: Any, tools: Any, job: str) -> None:
+    def loads(ordinal: int) -> CodeFacts:
+        return replace(facts(ordinal), memory_instructions={"LDG": {"32": 6 if ordinal == merged_not else 2}})
+
+    service.advancer.advance(job)
+    trials = service.trials(job)
+    pairs = _reloads_with_twins(trials)
+    merged_not = pairs[0]["ordinal"]
+    tools.facts = loads
+    service.finish(job)
+    shown = {trial["ordinal"]: trial["code"].get("reload_merged") for trial in service.trials(job) if trial["code"]}
+    assert shown[merged_not] is False
+    expected = {trial["ordinal"] for trial in pairs[1:]}
+    assert {ordinal for ordinal, merged in shown.items() if merged} == expected
+    assert len(shown) > len(pairs), "what caches, or has no twin that was built, says nothing"
+
+
+def _reloads_with_twins(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    alive = [trial["candidate"] for trial in trials if trial["outcome"] == "pending"]
+    reloads = [t for t in trials if t["outcome"] == "pending" and t["candidate"]["input"] == "reload"]
+    return [trial for trial in reloads if {**trial["candidate"], "input": "cache"} in alive]

@@ -59,6 +59,8 @@ def _replay(trial: Document, default: Document | None, job: Document, *, anyway:
     from search.device.spec import DeviceSpec
     from search.lowering.builder import Builder
     from search.measuring.attach import attached_devices
+    from search.measuring.attach_cuda import compile_only_devices
+    from search.measuring.checker import SimulationChecker
     from search.measuring.run import Measurer
     from search.program.resolve import resolve_case
     from tuner_service.cli.replay import device_differences, replay
@@ -66,15 +68,23 @@ def _replay(trial: Document, default: Document | None, job: Document, *, anyway:
     recorded = DeviceSpec.from_document(job["device"])
     with tempfile.TemporaryDirectory(prefix="tuner-reproduce-") as folder, contextlib.ExitStack() as stack:
         work = Path(folder)
-        here = next((d for d in attached_devices(work) if d.kind == recorded.kind), None)
+        found = attached_devices(work) if recorded.timed else compile_only_devices([recorded.id], work)
+        here = next((d for d in found if d.kind == recorded.kind), None)
         differing = device_differences(recorded, here)
         for line in differing:
             say(f"differs from the record: {line}")
         if here is None or not here.available or (differing and not anyway):
             hint = "" if here is None or not here.available else "; --anyway goes on"
             raise CommandError(f"this machine is not that of the record{hint}", status=ExitStatus.NEGATIVE)
-        builder = stack.enter_context(contextlib.closing(Builder(work / "artifacts", cpus=here.compile_cpus)))
-        measurer = stack.enter_context(contextlib.closing(Measurer(here, work / "measuring")))
+        artifacts = work / "artifacts"
+        made = Builder(artifacts, cpus=here.compile_cpus, target=here.target, architecture=here.architecture)
+        builder = stack.enter_context(contextlib.closing(made))
+        measurer: Measurer | None = None
+        checker: SimulationChecker | None = None
+        if here.timed:
+            measurer = stack.enter_context(contextlib.closing(Measurer(here, work / "measuring")))
+        else:
+            checker = stack.enter_context(SimulationChecker(artifacts, work / "simulating", cpus=here.compile_cpus))
         return replay(
             trial,
             default,
@@ -82,6 +92,7 @@ def _replay(trial: Document, default: Document | None, job: Document, *, anyway:
             budget_scalars=job["request"].get("private_budget_scalars"),
             builder=builder,
             measurer=measurer,
+            checker=checker,
         )
 
 
