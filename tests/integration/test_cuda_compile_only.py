@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from search.device.spec import DeviceSpec
+from search.pipeline import tune
+from search.program.resolve import resolve_case
 from tuner_service.cli.launch import PrivateService
 
 pytestmark = pytest.mark.toolchain
@@ -37,9 +41,14 @@ REQUEST = {
 
 
 @pytest.fixture(scope="module")
-def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("service")
+
+
+@pytest.fixture(scope="module")
+def http(data_dir: Path) -> Iterator[httpx.Client]:
     with (
-        PrivateService(tmp_path_factory.mktemp("service")) as service,
+        PrivateService(data_dir) as service,
         httpx.Client(base_url=service.url, trust_env=False, timeout=60) as client,
     ):
         yield client
@@ -119,3 +128,15 @@ def test_what_was_not_timed_cannot_be_frozen_nor_looked_up(http: httpx.Client, j
     assert "compile-only" in frozen.json()["detail"]
     missed = http.get("/v1/winners", params={"kernel": "softmax", "dims": "rows:17,cols:65", "toolchain": "any"})
     assert missed.status_code == 404
+
+
+def test_the_library_ends_the_same_way_without_a_service(job: dict[str, Any], data_dir: Path) -> None:
+    """In the service's folder of work, where the simulator's header is compiled already."""
+    device = DeviceSpec.from_document(job["device"])
+    case = resolve_case({"kernel": "row_max", "dims": {"rows": 9, "cols": 70}, "dtypes": {"x": "float16"}})
+    state = tune(case, device=device, work_dir=data_dir / "work", space={"width": [32], "rows_per_block": [4]})
+    assert state.settled is not None
+    assert (state.settled.winner, state.settled.untimed) == (None, device.untimed)
+    assert state.baselines_wanted == ()
+    assert {trial.outcome for trial in state.trials} <= {"checked", "rejected"}
+    assert any(trial.outcome == "checked" and trial.in_space for trial in state.trials)
