@@ -124,7 +124,7 @@ def test_a_service_whose_compiler_hangs_stops_at_once_and_leaves_no_compiler(tmp
     cc, pid_file = tmp_path / "cc", tmp_path / "pid"
     cc.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {pid_file}\nwait\n")
     cc.chmod(0o755)
-    process = serve(tmp_path / "data", TUNER_CC=str(cc))
+    process = serve(tmp_path / "data", TUNER_CC=str(cc), TUNER_COMPILE_ONLY_DEVICES="none")
     try:
         assert process.stdout is not None
         url = process.stdout.readline().removeprefix("listening on ").strip()
@@ -150,7 +150,7 @@ def test_a_service_that_is_stopped_while_it_probes_leaves_no_compiler(tmp_path: 
     cc, pid_file = tmp_path / "cc", tmp_path / "pid"
     cc.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {pid_file}\nwait\n")
     cc.chmod(0o755)
-    process = serve(tmp_path / "data", TUNER_CC=str(cc))
+    process = serve(tmp_path / "data", TUNER_CC=str(cc), TUNER_COMPILE_ONLY_DEVICES="none")
     wait(lambda: pid_file.exists() and pid_file.read_text().endswith("\n"))
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE_SECONDS)
