@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from search.errors import ToolchainUnavailable
 from search.lowering.builder import Builder
 from search.lowering.contract import Artifact, BuildRequest, BuildResult
+from search.lowering.cuda.lower import CudaLowering
 from search.lowering.cuda.texts import complete_source
 from search.lowering.cuda.toolchain import check
 from search.lowering.store import ArtifactStore, export
@@ -34,6 +37,7 @@ REQUESTS = [
     request("wide", "softmax", 512, 32, vector=4),
     request("rows", "rms_norm", 512, 64, 4, input="cache"),
     request("online", "softmax", 130, 64, algorithm="online"),
+    request("unrolled", "softmax", 1024, 256, unroll=3, materialize="recompute"),
     request("too many threads", "softmax", 512, 512, 4),
     request("not a divisor", "softmax", 130, 32, vector=4),
 ]
@@ -78,6 +82,30 @@ def test_candidates_become_cubins_with_launch_and_facts(built: dict[str, BuildRe
     loads = built["wide"].facts.memory_instructions
     assert loads is not None
     assert set(loads["LDG"]) == {"128"}
+
+
+def test_no_load_of_a_reload_is_merged_where_the_unroll_factor_does_not_divide_the_passes(
+    built: dict[str, BuildResult],
+) -> None:
+    facts = built["unrolled"].facts
+    assert facts is not None
+    assert facts.memory_instructions is not None
+    # Three phases, four passes, two of them at once.
+    assert facts.memory_instructions["LDG"] == {"32": 3 * 2}
+
+
+@pytest.mark.parametrize("architecture", ["sm_90a", "sm_999", "sm_90;rm"])
+def test_an_architecture_whose_limits_are_not_known_is_not_lowered_for(architecture: str) -> None:
+    with pytest.raises(ToolchainUnavailable, match=f"the limits of {architecture} are not known"):
+        CudaLowering(architecture)
+
+
+def test_a_builder_for_an_unknown_architecture_says_so(tmp_path: Path) -> None:
+    with (
+        contextlib.closing(Builder(tmp_path, target="cuda", architecture="sm_75")) as builder,
+        pytest.raises(ToolchainUnavailable, match="known are sm_80, sm_90, sm_100"),
+    ):
+        list(builder.build(REQUESTS[:1], timeout_seconds=300, cancelled=lambda: False))
 
 
 def test_what_cannot_be_is_rejected_with_its_numbers(built: dict[str, BuildResult]) -> None:

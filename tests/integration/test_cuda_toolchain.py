@@ -65,6 +65,8 @@ def test_a_compiler_that_was_named_is_not_replaced(tools, monkeypatch: pytest.Mo
         ("sleep 1000", "did not end within 0.5 s"),
         ("echo 'Cuda compilation tools, release 11.8, V11.8.89'", "nvcc is of CUDA 11.8; CUDA 13 is needed"),
         (ANSWERS % "echo 'batch.cu(1): error: no such thing' >&2; exit 2", "compiler_error: 2 batch.cu(1): error"),
+        (ANSWERS % "kill -KILL $$", "compiler_error: -9 killed by SIGKILL"),
+        (ANSWERS % "exit 0", "compiler_error: 0 exit status 0, but no cubin was written"),
         (ANSWERS % "sleep 1000", "compile_timeout: 0.5"),
         (ANSWERS % "echo text > batch.cubin", "cannot be read: not a little-endian ELF64 file"),
     ],

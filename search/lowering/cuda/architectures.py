@@ -61,3 +61,10 @@ ARCHITECTURES: Mapping[str, SmLimits] = {
     ),
 }
 """Architecture → limits. One that is not here is not built for: what would fit could not be told."""
+
+
+def unknown_limits(architecture: str) -> str | None:
+    """Why nothing can be built for an architecture, because it is none of ``ARCHITECTURES``; or None."""
+    if architecture in ARCHITECTURES:
+        return None
+    return f"the limits of {architecture[:80]} are not known; known are {', '.join(ARCHITECTURES)}"

@@ -8,9 +8,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from search.errors import ToolchainUnavailable
 from search.lowering.batched import BatchedBuild, Built, Lowered
 from search.lowering.contract import Artifact, BuildRequest, BuildResult, Emitted, Source
-from search.lowering.cuda.architectures import ARCHITECTURES
+from search.lowering.cuda.architectures import ARCHITECTURES, unknown_limits
 from search.lowering.cuda.compile import BATCH, Member, compile_members
 from search.lowering.cuda.compiler import CudaCompiler
 from search.lowering.cuda.dialect import HEADER, CudaKernel, header_text, lower_text
@@ -31,6 +32,10 @@ class CudaLowering:
     """Implements :class:`search.lowering.contract.Lowering` for one GPU architecture, with nvcc or NVRTC."""
 
     def __init__(self, architecture: str) -> None:
+        """Raises ToolchainUnavailable for an architecture whose limits are not known."""
+        reason = unknown_limits(architecture)
+        if reason is not None:
+            raise ToolchainUnavailable(reason)
         self.architecture = architecture
 
     def emit(self, schedule: Schedule) -> Emitted:

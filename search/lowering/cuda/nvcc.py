@@ -48,13 +48,17 @@ class Nvcc:
             folder = Path(name)
             (folder / "batch.cu").write_text(cuda_text)
             done = self._run(architecture, folder, timeout_seconds, cancelled)
+            printed = done.stderr + done.stdout
             if done.returncode != 0:
-                printed = done.stderr + done.stdout
                 if os.strerror(errno.ENOSPC) in printed:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
-                detail = {"exit_code": done.returncode, "compiler_output": excerpt(printed)}
-                raise CompileError("compiler_error", detail, printed)
-            return Compiled(cubin=(folder / "batch.cubin").read_bytes(), report=done.stderr)
+                words = excerpt(printed) if printed.strip() else str(done.failure)
+                raise CompileError("compiler_error", {"exit_code": done.returncode, "compiler_output": words}, printed)
+            cubin = folder / "batch.cubin"
+            if not cubin.is_file():
+                words = excerpt(f"{printed}\nexit status 0, but no cubin was written".strip())
+                raise CompileError("compiler_error", {"exit_code": 0, "compiler_output": words}, printed)
+            return Compiled(cubin=cubin.read_bytes(), report=done.stderr)
 
     def architectures(self, *, cancelled: Callable[[], bool] = lambda: False) -> tuple[str, ...]:
         """What ``nvcc --list-gpu-code`` says."""
@@ -79,7 +83,8 @@ class Nvcc:
             )
         settings = dict(_SETTING.findall(done.stderr))
         if done.failure is not None or "_HERE_" not in settings or "TOP" not in settings:
-            raise ToolchainUnavailable(f"{self.path} -dryrun does not say where its toolkit is: {done.failure}")
+            said = done.failure or "exit status 0"
+            raise ToolchainUnavailable(f"{self.path} ({version}) -dryrun does not say where its toolkit is: {said}")
         here, top = Path(settings["_HERE_"]), Path(settings["TOP"])
         parts = {
             "nvcc": here / "nvcc",

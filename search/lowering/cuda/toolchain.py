@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from search.errors import ToolchainUnavailable
-from search.lowering.cuda.architectures import ARCHITECTURES
+from search.lowering.cuda.architectures import ARCHITECTURES, unknown_limits
 from search.lowering.cuda.batch import Member, batch_text
 from search.lowering.cuda.compiler import CompileError, CudaCompiler
 from search.lowering.cuda.facts import read_facts
@@ -125,8 +125,8 @@ def _unsuitable(compiler: CudaCompiler, cancelled: Callable[[], bool]) -> str | 
 
 def _unknown(compiler: CudaCompiler, architecture: str, cancelled: Callable[[], bool]) -> str | None:
     """Why an architecture cannot be built for."""
-    if architecture not in ARCHITECTURES:
-        return f"the limits of {architecture} are not known; known are {', '.join(ARCHITECTURES)}"
+    if (reason := unknown_limits(architecture)) is not None:
+        return reason
     known = compiler.architectures(cancelled=cancelled)
     if architecture not in known:
         return f"{compiler.name} does not know {architecture}; it knows {', '.join(known)}"

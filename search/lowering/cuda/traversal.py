@@ -93,12 +93,13 @@ class Traversal:
 
     def _pass_loop(self, rounds: int) -> str | None:
         """Registers have no run-time index, so what keeps elements in them is unrolled; what reads memory again is so
-        in part at most, or the compiler would merge the reads with those of another loop."""
+        in part, and evenly: the compiler merges the reads of passes outside a loop with those of another loop's, be it
+        all passes or the remainder that an unroll factor leaves."""
         if rounds == 1:
             return None
         if self.registers:
             return f"for p in T.unroll({rounds}):"
-        factor = min(self.geometry.unroll, rounds - 1)
+        factor = max(f for f in range(1, rounds) if f <= self.geometry.unroll and rounds % f == 0)
         return f"for p in T.unroll({rounds}, unroll_factor={factor}):"
 
     def _round(self, round_: str, count: int) -> None:
