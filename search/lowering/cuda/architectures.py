@@ -27,6 +27,8 @@ class SmLimits:
     registers_per_sm: int = 65536
     registers_per_block: int = 65536
     registers_per_thread: int = 255
+    local_bytes_per_thread: int = 512 << 10
+    """Local memory: what a thread keeps outside registers, its arrays and spills."""
     register_unit: int = 256
     """Registers are handed to a warp in multiples of this."""
     sub_partitions: int = 4

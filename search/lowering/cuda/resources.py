@@ -18,7 +18,8 @@ def resource_rejection(
 ) -> Rejected | None:
     """Why the kernel cannot be launched so on the architecture, or spills though it must not; None: it may run.
 
-    Stage ``resources``; reasons ``launch_limits`` (threads), ``registers``, ``shared_memory``, ``spills``.
+    Stage ``resources``; reasons ``launch_limits`` (threads), ``registers``, ``local_memory``, ``shared_memory``,
+    ``spills``.
     """
     resources = facts.resources
     if threads_per_block > limits.threads_per_block:
@@ -33,6 +34,9 @@ def resource_rejection(
             "limit_registers_per_block": limits.registers_per_block,
         }
         return Rejected(stage="resources", reason="registers", detail=detail)
+    if resources.stack_bytes > limits.local_bytes_per_thread:
+        detail = {"stack_bytes": resources.stack_bytes, "limit_bytes": limits.local_bytes_per_thread}
+        return Rejected(stage="resources", reason="local_memory", detail=detail)
     shared_bytes = resources.static_shared_bytes + dynamic_shared_bytes
     if shared_bytes > limits.shared_bytes_per_block:
         detail = {

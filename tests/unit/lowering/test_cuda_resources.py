@@ -47,6 +47,8 @@ def kernel(**resources: int) -> KernelFacts:
         ({"registers": 64}, 1024, 0, None),
         ({"registers": 65}, 1024, 0, "registers"),
         ({"registers": 255}, 256, 0, None),
+        ({"stack_bytes": 512 << 10}, 32, 0, None),
+        ({"stack_bytes": (512 << 10) + 16}, 32, 0, "local_memory"),
         ({"static_shared_bytes": 1 << 10}, 128, 226 << 10, None),
         ({"static_shared_bytes": 1 << 10}, 128, (226 << 10) + 1, "shared_memory"),
         ({"spill_store_bytes": 8, "spill_load_bytes": 4}, 128, 0, "spills"),
