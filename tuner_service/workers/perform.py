@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
+from search.errors import Cancelled, ChildFailed, DeviceContended, ToolchainUnavailable
 from search.events import Event
 from search.ledger import CaseState
 from search.program.case import Case
@@ -84,6 +84,10 @@ class Worker:
         if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
             log.warning("task %s could not record its results: %s", task.key, error)
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
+        if isinstance(error, DeviceContended):
+            log.warning("task %s measured nothing: %s; it is asked for again", task.key, error)
+            release(self._database, self._ledger, task.key, fault=None, stopped=True)
+            return  # somebody else's load is no trial's fault
         log.error("task %s failed", task.key, exc_info=error)
         message = f"{type(error).__name__}: {error}"
         if reason := fatal(error):

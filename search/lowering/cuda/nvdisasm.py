@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from search.errors import ToolchainUnavailable
-from search.lowering.command import run_command
+from search.lowering.command import CommandTimeout, run_command
 from search.lowering.cuda import wheels
 
 LISTING_SECONDS = 60.0
@@ -27,12 +27,16 @@ def nvdisasm() -> str:
 
 
 def disassemble(cubin: bytes) -> str:
-    """Every kernel's code as text. Raises ToolchainUnavailable, ValueError when nvdisasm refuses the cubin."""
+    """Every kernel's code as text. Raises ToolchainUnavailable, ValueError when nvdisasm refuses or takes too long."""
     with tempfile.TemporaryDirectory(prefix="tuner-sass-") as folder:
         path, listing = Path(folder, "batch.cubin"), Path(folder, "batch.sass")
         path.write_bytes(cubin)
         with listing.open("wb") as out:
-            done = run_command([nvdisasm(), "--print-code", str(path)], timeout_seconds=LISTING_SECONDS, output=out)
+            command = [nvdisasm(), "--print-code", str(path)]
+            try:
+                done = run_command(command, timeout_seconds=LISTING_SECONDS, output=out)
+            except CommandTimeout as error:  # this cubin's doing: nvdisasm itself was tried before
+                raise ValueError(str(error)) from None
         if done.failure is not None:
             raise ValueError(f"nvdisasm: {done.failure}")
         return listing.read_text(errors="replace")

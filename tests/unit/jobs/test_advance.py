@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
+from search.errors import Cancelled, ChildFailed, DeviceContended, ToolchainUnavailable
 from search.outcome import Rejected
 from search.steps import Build, Finals, Measure
 from tuner_service.db.engine import Database
@@ -176,6 +176,24 @@ def test_a_lost_trial_is_tried_again_alone_and_lost_twice_it_is_rejected(
     assert "the child broke off" in lost[0]["detail"]["message"]
     assert lost[0]["attempt"] > 1
     assert job["cases"][0]["winner"]["ordinal"] == 3
+    assert check_sum(job)
+
+
+def test_load_of_others_on_the_device_is_nobodys_fault_and_is_waited_for(
+    service: Any, tools: Any, submitted: str, check_sum: Check
+) -> None:
+    waits = iter(range(6))  # more than the losses that a trial, and the faults that a job, may have
+
+    def faults(step: Any, state: Any) -> BaseException | None:
+        busy = isinstance(step, Measure | Finals) and next(waits, None) is not None
+        return DeviceContended("others compute on the device: processes [77]") if busy else None
+
+    tools.faults = faults
+    job = service.finish(submitted)
+    assert next(waits, None) is None
+    assert job["state"] == "succeeded"
+    assert job["progress"]["measured"] == 3
+    assert not any(trial["stage"] == "lost_worker" for trial in service.trials(submitted))
     assert check_sum(job)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from search.lowering.cuda import nvdisasm
 from search.lowering.cuda.ptxas import Resources, read_report, shared_overflow
 from search.lowering.cuda.sass import Instruction, count, read_listing
 
@@ -202,3 +205,13 @@ def test_what_never_runs_is_no_access() -> None:
 def test_warp_reductions_are_a_collective() -> None:
     counts = count((one("REDUX.SUM UR6, R2"),))
     assert (counts.warp_reductions, counts.collective) == (1, "warp_shuffle")
+
+
+def test_a_listing_that_takes_for_ever_is_that_cubins_doing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "nvdisasm"
+    script.write_text("#!/bin/sh\nsleep 1000\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(nvdisasm, "nvdisasm", lambda: str(script))
+    monkeypatch.setattr(nvdisasm, "LISTING_SECONDS", 0.2)
+    with pytest.raises(ValueError, match="did not end within"):
+        nvdisasm.disassemble(b"")
