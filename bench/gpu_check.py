@@ -266,7 +266,6 @@ def run(
     build_all(checked, build)
     built = time.monotonic() - started
     say(f"built {sum(1 for one in checked for r in one.built.values() if r.artifact)} candidates in {built:.0f} s")
-    _warm_children, _cold_children = children or (None, None)
     passes: tuple[tuple[CacheContext, Callable[[Checked, Measurer], None]], ...] = (
         ("warm", lambda one, measurer: measure_warm(one, measurer, baselines)),
         ("cold", measure_cold),

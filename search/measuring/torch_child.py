@@ -203,8 +203,7 @@ class TorchChild:
 
 def _rounds_between(case: Case, calls: Sequence[TorchCall]) -> bool:
     """Whether torch stores what one call hands to the next with 16 bits, where the program's meaning is float32."""
-    narrow = any(case.element_bytes(tensor.name) == 2 for tensor in case.program.tensors)
-    return narrow and sum(not call.untimed for call in calls) > 1
+    return case.has_16_bits and sum(not call.untimed for call in calls) > 1
 
 
 def _check_unrolled(case: Case) -> None:

@@ -44,6 +44,11 @@ class Case:
         """Bytes of one element of a tensor."""
         return DTYPE_BYTES[self.dtypes[tensor]]
 
+    @property
+    def has_16_bits(self) -> bool:
+        """Whether elements of some tensor are stored as 16 bits."""
+        return any(self.element_bytes(tensor.name) == 2 for tensor in self.program.tensors)
+
     def document(self) -> dict[str, Any]:
         """JSON form, as echoed in jobs and trials: kernel, params, dims, dtypes (and program when it was sent)."""
         out: dict[str, Any] = {

@@ -48,7 +48,7 @@ class Knob:
 
     def default(self, target: TargetKind, case: Case) -> tuple[Value, ...]:
         """The list that a missing knob takes."""
-        if self.narrow_defaults is not None and target in self.narrow_defaults and _has_16_bits(case):
+        if self.narrow_defaults is not None and target in self.narrow_defaults and case.has_16_bits:
             return self.narrow_defaults[target]
         if self.homeless_defaults is not None and target in self.homeless_defaults and fits_no_output(case):
             return self.homeless_defaults[target]
@@ -186,7 +186,3 @@ def target_knobs(target: TargetKind) -> tuple[Knob, ...]:
 def default_lists(target: TargetKind) -> dict[str, list[Value]]:
     """JSON of a target's default space (that of 32-bit elements), as ``GET /v1/kernels`` shows it."""
     return {knob.name: list(knob.defaults[target]) for knob in target_knobs(target)}
-
-
-def _has_16_bits(case: Case) -> bool:
-    return any(case.element_bytes(tensor.name) == 2 for tensor in case.program.tensors)

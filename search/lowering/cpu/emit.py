@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import prod
 
 from search.lowering import names
@@ -11,7 +10,9 @@ from search.lowering.cpu.geometry import Geometry, geometry_of
 from search.lowering.cpu.narrow import Narrow
 from search.lowering.cpu.rows import RowSteps
 from search.lowering.cpu.traversal import Traversal
-from search.lowering.expressions import IDENTITIES, Scope, UnsupportedError, Value
+from search.lowering.expressions import IDENTITIES, Scope, UnsupportedError
+from search.lowering.known_names import known_names
+from search.lowering.opening import opening
 from search.lowering.preamble import helper_source
 from search.lowering.purposes import purpose
 from search.lowering.states import partial_arrays
@@ -25,8 +26,7 @@ from search.planning.schedule import (
     Step,
     flat_steps,
 )
-from search.program.ir import STRUCTURED_OPS, Loop
-from search.program.walk import statements
+from search.program.ir import STRUCTURED_OPS
 
 SYMBOL = "kernel"
 PASS_CONFIG = {"tl.disable_safe_memory_legalize": True, "tirx.disable_vectorize": True}
@@ -89,18 +89,12 @@ class _Module:
     def source(self) -> str:
         """The whole module."""
         body = self._body()
-        case, candidate = self.case, self.schedule.candidate
-        columns = {d: n for d, n in sorted(case.dims.items()) if d != case.program.row_axis.dim}
-        shape = ", ".join(f"{names.checked(d)}={int(n)}" for d, n in columns.items())
-        head = Text()
-        head.line(f'"""{names.checked(case.kernel)} with {shape or "no columns"}; any number of rows.')
-        head.line("")
-        head.line(f"Candidate: {json.dumps(candidate.document(), sort_keys=True)}")
-        head.line("Functions called tuner_* and the marks TUNER_* belong to the header tuner.h beside this file.")
-        head.line('"""')
-        head.line("")
+        head = opening(
+            self.schedule,
+            "Functions called tuner_* and the marks TUNER_* belong to the header tuner.h beside this file.",
+        )
         helpers = "".join(f"\n\n{helper_source(name)}\n" for name in sorted(self.used))
-        parts = [head.source(), _IMPORTS, _BITS if "U16" in helpers + body else ""]
+        parts = [head, _IMPORTS, _BITS if "U16" in helpers + body else ""]
         if any(state.strict for state in self.schedule.reducers):
             parts.append(_NO_CONTRACTION)
         shared = [name for t in self.case.program.tensors if t.aliases for name in (t.aliases, t.name)]
@@ -169,7 +163,11 @@ class _Module:
 
     def _steps(self, text: Text) -> None:
         scope = Scope(
-            names=self._names(), coordinates={self.case.program.row_axis.name: self.geometry.row}, used=self.used
+            names=known_names(
+                self.schedule, Scope(names={}, coordinates={}, used=self.used), rows=self.rows, slot=self.geometry.slot
+            ),
+            coordinates={self.case.program.row_axis.name: self.geometry.row},
+            used=self.used,
         )
         reducers = {state.name: state for state in self.schedule.reducers}
         missing = [
@@ -220,23 +218,6 @@ class _Module:
 
         for step in self.schedule.steps:
             write(step, 0)
-
-    def _names(self) -> dict[str, Value]:
-        """Params and dims as constants (the row dim as the argument), row scalars as their slot."""
-        case, out = self.case, {}
-        constants = Scope(names={}, coordinates={}, used=self.used)
-        for name, value in case.params.items():
-            whole = isinstance(value, int)
-            out[name] = Value(text=str(int(value)), dtype="int32") if whole else constants.constant(float(value))
-        for name in case.program.dims:
-            row_dim = name == case.program.row_axis.dim
-            out[name] = Value(text=self.rows if row_dim else str(int(case.dims[name])), dtype="int32")
-        for name, dtype in self.schedule.scalar_dtypes:
-            out[name] = Value(text=f"{names.scalar(name)}[{self.geometry.slot}]", dtype=dtype)
-        for _, statement in statements(case.program.body):
-            if isinstance(statement, Loop) and statement.index is not None:
-                out[statement.index] = Value(text=names.counter(statement.index), dtype="int32")
-        return out
 
 
 def _constant(dtype: str) -> str:

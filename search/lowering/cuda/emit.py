@@ -16,13 +16,13 @@ from search.lowering.cuda.reducers import DEFERRED, array_lines, deferred_reduce
 from search.lowering.cuda.rows import RowSteps
 from search.lowering.cuda.texts import SYMBOL
 from search.lowering.cuda.traversal import Traversal
-from search.lowering.expressions import UnsupportedError, Value
+from search.lowering.expressions import UnsupportedError
+from search.lowering.known_names import known_names
+from search.lowering.opening import opening
 from search.lowering.purposes import purpose
 from search.lowering.tensors import Layout, array_layout, layout_of
 from search.lowering.text import Text
 from search.planning.schedule import DistributedLoop, GlobalStore, RowStore, Schedule, SerialLoop, Step
-from search.program.ir import Loop
-from search.program.walk import statements
 
 _THREAD = re.compile(r"\btx\b")
 
@@ -53,21 +53,15 @@ class _Module:
     def source(self) -> str:
         """The whole module."""
         body = self._body()
-        case, candidate = self.case, self.schedule.candidate
-        columns = {d: n for d, n in sorted(case.dims.items()) if d != case.program.row_axis.dim}
-        shape = ", ".join(f"{names.checked(d)}={int(n)}" for d, n in columns.items())
-        head = Text()
-        head.line(f'"""{names.checked(case.kernel)} with {shape or "no columns"}; any number of rows.')
-        head.line("")
-        head.line(f"Candidate: {json.dumps(candidate.document(), sort_keys=True)}")
-        head.line("Functions called tuner_* and the namespace tuner belong to the header tuner.cuh beside this file.")
-        head.line('"""')
-        head.line("")
+        head = opening(
+            self.schedule,
+            "Functions called tuner_* and the namespace tuner belong to the header tuner.cuh beside this file.",
+        )
         layouts = self.fragments.source() if "PASS" in body or "owners(" in body else ""
         helpers = definitions(self.used, self.geometry)
         main = MAIN.format(config=json.dumps(PASS_CONFIG).replace("true", "True"))
         rows = f"ROWS_PER_BLOCK = {self.geometry.rows_per_block}\n"
-        return "".join([head.source(), imports(helpers + body), rows, helpers, layouts, body, main])
+        return "".join([head, imports(helpers + body), rows, helpers, layouts, body, main])
 
     def _body(self) -> str:
         text = Text()
@@ -123,7 +117,14 @@ class _Module:
 
     def _steps(self, text: Text) -> None:
         strict = any(state.strict for state in self.schedule.reducers)
-        scope = CudaScope(names=self._names(), coordinates={}, used=self.used, contracted=not strict)
+        scope = CudaScope(
+            names=known_names(
+                self.schedule, CudaScope(names={}, coordinates={}, used=self.used), rows=self.rows, slot="0"
+            ),
+            coordinates={},
+            used=self.used,
+            contracted=not strict,
+        )
         reducers = {state.name: state for state in self.schedule.reducers}
         missing = [state.name for state in reducers.values() if not is_known(state)]
         if missing:
@@ -182,20 +183,3 @@ class _Module:
             return step.tensor in self.shared
         ops = step.ops if isinstance(step, DistributedLoop) else ()
         return any(isinstance(op, GlobalStore) and op.tensor in self.shared for op in ops)
-
-    def _names(self) -> dict[str, Value]:
-        """Params and dims as constants (the row dim as the argument), row scalars as their storage."""
-        case, out = self.case, {}
-        constants = CudaScope(names={}, coordinates={}, used=self.used)
-        for name, value in case.params.items():
-            whole = isinstance(value, int)
-            out[name] = Value(text=str(int(value)), dtype="int32") if whole else constants.constant(float(value))
-        for name in case.program.dims:
-            row_dim = name == case.program.row_axis.dim
-            out[name] = Value(text=self.rows if row_dim else str(int(case.dims[name])), dtype="int32")
-        for name, dtype in self.schedule.scalar_dtypes:
-            out[name] = Value(text=f"{names.scalar(name)}[0]", dtype=dtype)
-        for _, statement in statements(case.program.body):
-            if isinstance(statement, Loop) and statement.index is not None:
-                out[statement.index] = Value(text=names.counter(statement.index), dtype="int32")
-        return out

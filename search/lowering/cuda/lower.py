@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from search.errors import ToolchainUnavailable
 from search.lowering.batched import BatchedBuild, Built, Lowered
@@ -22,10 +21,7 @@ from search.lowering.cuda.mapping import MappingError, check_mapping
 from search.lowering.cuda.numerics import describe_numerics
 from search.lowering.cuda.nvcc import command_by_hand
 from search.lowering.cuda.resources import resource_rejection
-from search.lowering.cuda.toolchain import cuda_compiler
-from search.lowering.file_hashes import FileHashes
-from search.lowering.sources import lowering_sha256
-from search.lowering.tilelang_package import describe_tilelang
+from search.lowering.cuda.toolchain import cuda_compiler, toolchain_key
 from search.outcome import Rejected
 from search.planning.schedule import Schedule
 
@@ -85,7 +81,7 @@ class _Build(BatchedBuild[CudaKernel]):
     ) -> None:
         super().__init__(store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress)
         self.architecture, self.compiler = architecture, compiler
-        self.toolchain = _toolchain_key(compiler, architecture, self.store.folder)
+        self.toolchain = toolchain_key(compiler, architecture, self.store.folder)
 
     def emit(self, schedule: Schedule) -> str:
         return emit(schedule).tilelang_text
@@ -162,20 +158,3 @@ class _Build(BatchedBuild[CudaKernel]):
             architecture=self.architecture,
         )
         return Built(facts=shown, artifact=artifact)
-
-
-def _toolchain_key(compiler: CudaCompiler, architecture: str, cache_dir: Path) -> str:
-    """What tells one toolchain from another for the store: all that shapes a cubin and what is read from it.
-
-    Compilers of one version differ in patches and headers, TileLang's collectives are headers too, and facts are read
-    by our own sources.
-    """
-    hashes = FileHashes(cache_dir)
-    described = {
-        "compiler": compiler.describe(hashes.sha256, cancelled=lambda: False),
-        "architecture": architecture,
-        "tilelang": describe_tilelang(hashes),
-        "lowering_sha256": lowering_sha256("cuda"),
-    }
-    hashes.save()
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

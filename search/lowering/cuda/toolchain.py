@@ -10,9 +10,11 @@ Imports neither TileLang nor anything of NVIDIA's.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +96,31 @@ def fingerprint(
     when ``cancelled()`` says so.
     """
     hashes = FileHashes(cache_dir)
-    described = {
-        "compiler": _described(hashes, cancelled),
+    described = _parts(_described(hashes, cancelled), architecture, hashes)
+    hashes.save()
+    return described
+
+
+def toolchain_key(compiler: CudaCompiler, architecture: str, cache_dir: Path) -> str:
+    """What tells one toolchain from another for the artifact store: the sha256 of the fingerprint's document.
+
+    Compilers of one version differ in patches and headers, TileLang's collectives are headers too, and facts are read
+    by our own sources. Raises ToolchainUnavailable.
+    """
+    hashes = FileHashes(cache_dir)
+    described = _parts(compiler.describe(hashes.sha256, cancelled=lambda: False), architecture, hashes)
+    hashes.save()
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+
+def _parts(compiler: Mapping[str, Any], architecture: str, hashes: FileHashes) -> dict[str, Any]:
+    """Everything that shapes the machine code and the facts that are read from it."""
+    return {
+        "compiler": dict(compiler),
         "architecture": architecture,
         "tilelang": describe_tilelang(hashes),
         "lowering_sha256": lowering_sha256("cuda"),
     }
-    hashes.save()
-    return described
 
 
 def _described(hashes: FileHashes, cancelled: Callable[[], bool]) -> dict[str, Any]:

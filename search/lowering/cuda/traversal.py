@@ -117,7 +117,7 @@ class Traversal:
                 self._load(op, chunk, element, inside)
         self._compute(chunk, element, partial, inside)
         for op in self.loop.ops:
-            if isinstance(op, GlobalStore) and self._stages(op):
+            if isinstance(op, GlobalStore) and self._stages():
                 self._store(op, element, inside)
         for op in self.folds:
             self._fold(op, self.geometry.chunk if left is None else left)
@@ -146,7 +146,8 @@ class Traversal:
         self.fragments.stage(name, op.dtype)
         return f"{name}[r, k]"
 
-    def _stages(self, op: GlobalStore) -> bool:
+    def _stages(self) -> bool:
+        """Whether stores wait in a fragment, to be written as packets."""
         return self.geometry.vector > 1
 
     def _store(self, op: GlobalStore, element: str, inside: str | None) -> None:
@@ -214,8 +215,7 @@ class Traversal:
     def _touches_fragments(self, ops: list[ElementOp]) -> bool:
         """Whether the nest reads or writes a fragment of known layout."""
         return any(
-            isinstance(op, GlobalLoad | PrivateLoad | PrivateStore)
-            or (isinstance(op, GlobalStore) and self._stages(op))
+            isinstance(op, GlobalLoad | PrivateLoad | PrivateStore) or (isinstance(op, GlobalStore) and self._stages())
             for op in ops
         )
 
@@ -233,7 +233,7 @@ class Traversal:
             case GlobalStore():
                 layout = self.layouts[op.tensor]
                 value = scope.narrowed(op.value, layout.dtype)
-                if self._stages(op):
+                if self._stages():
                     self.fragments.stage(names.staged(op.tensor), layout.dtype)
                     text.line(f"{names.staged(op.tensor)}[r, k] = {value.text}")
                     return

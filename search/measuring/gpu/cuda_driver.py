@@ -31,7 +31,6 @@ class CudaDriver:
         except ImportError as error:
             raise DriverFault("CUDA_ERROR_NO_PACKAGE", "lost", f"cuda.core cannot be imported: {error}") from None
         self._core, self._api = cuda.core, driver
-        self._held: list[Any] = []
         try:
             self._device = cuda.core.Device(0)
             self._device.set_current()

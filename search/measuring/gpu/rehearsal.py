@@ -64,7 +64,6 @@ class RehearsalDriver:
         self._memory: dict[int, Any] = {}
         self._now_seconds = 0.0
         self._waiting: dict[int, tuple[str, dict[str, int], dict[str, int]]] = {}
-        self._launched: list[str] = []
         self._broken: str | None = None
         self.log: list[str] = []
 
