@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from search.children.entry import Entry
+from search.children.environment import passed_on
 from search.children.spawner import SPAWNER
 from search.errors import Cancelled, ChildFailed
 
@@ -31,8 +32,6 @@ POLL_SECONDS = 0.05
 MAX_LINE_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 16
 _TOKEN_NAME = "TUNER_CHILD_TOKEN"  # noqa: S105 - a mark to find processes by, no secret
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH", "TUNER_CC", "TUNER_NVCC")
-"""A child sees these variables and no others: the service's own hold passwords."""
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -130,7 +129,7 @@ class Child:
             memory_limit_bytes=memory_limit_bytes,
             progress_fd=progress_fd,
         )
-        passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        passed = passed_on()
         path = os.pathsep.join(filter(None, [_PACKAGE_ROOT, passed.get("PYTHONPATH")]))
         variables = {**passed, **_ONE_THREAD, "PYTHONPATH": path, _TOKEN_NAME: token, **(environment or {})}
         # -P: the directory that the service happens to run in is no place to import from.

@@ -16,10 +16,6 @@ _IDENTITY = ("name", "compute_capability", "multiprocessors", "memory_bytes", "e
 toolchain."""
 
 
-_GENERATED = (8, 9, 10)
-"""Major compute capabilities that code is generated for."""
-
-
 def gpu_device(
     facts: Mapping[str, Any],
     *,
@@ -28,8 +24,12 @@ def gpu_device(
     unavailable: str | None,
     measure_cpus: Sequence[int],
     compile_cpus: Sequence[int],
+    limits: Mapping[str, int] | None = None,
 ) -> DeviceSpec:
-    """A GPU by its facts (``nvml.cards``); ``architecture``: that of its code. Its driver joins the toolchain."""
+    """A GPU by its facts (``nvml.cards``); ``architecture``: that of its code. Its driver joins the toolchain.
+
+    ``limits`` are the architecture's documented ones, where they are known.
+    """
     kind = kind_of(facts["name"])
     identity = {
         **{name: facts.get(name) for name in _IDENTITY},
@@ -49,6 +49,7 @@ def gpu_device(
         available=unavailable is None,
         reason=unavailable,
         architecture=architecture,
+        limits=limits or {},
         measure_cpus=tuple(measure_cpus),
         compile_cpus=tuple(compile_cpus),
         uuid=facts["uuid"],
@@ -100,5 +101,5 @@ def visible(cards: Sequence[Mapping[str, Any]], shown: str | None) -> list[Mappi
 
 
 def code_architecture(major: int, minor: int) -> str:
-    """What code is generated for on a card: the first architecture of its major version, whose code it runs."""
-    return f"sm_{major}0" if major in _GENERATED else f"sm_{major}{minor}"
+    """What code is generated for on a card: its own architecture, since its limits are not those of its relatives."""
+    return f"sm_{major}{minor}"

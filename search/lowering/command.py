@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
+import resource
 import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from search.children.environment import passed_on
 from search.errors import Cancelled, ToolchainUnavailable
 
 KEPT_BYTES = 1 << 16
 """Of each stream so much is kept, the end of it: a command that prints without end must not fill memory."""
 TAIL_CHARS = 800
 _POLL_SECONDS = 0.02
+_SPARE_SECONDS = 5
 _running: set[int] = set()
 """Process groups that are not killed yet: a thread that waits for one may be gone before it, with this process."""
 
@@ -60,26 +64,32 @@ def run_command(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
     output: IO[bytes] | None = None,
+    cpus: Sequence[int] = (),
+    memory_limit_bytes: int | None = None,
 ) -> Ended:
     """Runs a command to its end, without input, in a process group that is killed whatever happens.
 
-    ``folder``: where it runs; ``environment``: variables besides this process's own; ``output``: a file that takes
-    all of stdout. Raises ToolchainUnavailable when it cannot be started or (CommandTimeout) does not end in time,
-    Cancelled when ``cancelled()`` says so; both within a moment.
+    ``folder``: where it runs; ``environment``: variables besides those that every child is given, and no others are
+    seen; ``output``: a file that takes all of stdout; ``cpus``: the only CPUs that it, and what it starts, may run on
+    (none: those of this thread); ``memory_limit_bytes``: of address space, for each process. Its processor time is
+    bounded too, so that one whose guardian was killed ends by itself. Raises ToolchainUnavailable when it cannot be
+    started or (CommandTimeout) does not end in time, Cancelled when ``cancelled()`` says so; both within a moment.
     """
     try:
-        process = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if output is None else output,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            cwd=folder,
-            env={**os.environ, **environment} if environment else None,
-        )
+        with _on(cpus):
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if output is None else output,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                cwd=folder,
+                env={**passed_on(), **(environment or {})},
+            )
     except OSError as error:
         raise ToolchainUnavailable(f"{words[0]} cannot be started: {error.strerror or error}") from error
     _running.add(process.pid)
+    _bound(process.pid, timeout_seconds, memory_limit_bytes)
     streams = _Streams(process)
     deadline = time.monotonic() + timeout_seconds
     try:
@@ -135,6 +145,33 @@ class _Streams:
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
+
+
+@contextlib.contextmanager
+def _on(cpus: Sequence[int]) -> Iterator[None]:
+    """Within it this thread, and so what it starts, runs on these CPUs alone."""
+    if not cpus:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _bound(pid: int, timeout_seconds: float, memory_limit_bytes: int | None) -> None:
+    """Limits of a process that has just been started, and of all that it will start."""
+    seconds = math.ceil(timeout_seconds * (os.cpu_count() or 1)) + _SPARE_SECONDS
+    limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: seconds}
+    if memory_limit_bytes is not None:
+        limits[resource.RLIMIT_AS] = memory_limit_bytes
+    for kind, limit in limits.items():
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            _, highest = resource.prlimit(pid, kind)
+            within = limit if highest == resource.RLIM_INFINITY else min(limit, highest)
+            resource.prlimit(pid, kind, (within, within))
 
 
 def _kill(group: int) -> None:

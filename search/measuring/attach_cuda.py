@@ -10,7 +10,7 @@ from search.device.probe import compile_only
 from search.device.spec import DeviceSpec
 from search.errors import ToolchainUnavailable
 from search.lowering.cuda import toolchain
-from search.lowering.cuda.architectures import ARCHITECTURES
+from search.lowering.cuda.architectures import limits_document
 from search.lowering.cuda.headers import cuda_folders
 from search.measuring.simt.toolchain import cxx_compiler
 
@@ -37,13 +37,12 @@ def compile_only_devices(
             described = {**silent, "architecture": architecture}
         if "unavailable" in described["compiler"]:
             silent = described
-        limits = ARCHITECTURES.get(architecture)
         found.append(
             compile_only(
                 name,
                 toolchain=described,
                 unavailable=described["compiler"].get("unavailable") or unsimulated or tried.reason(architecture),
-                limits=None if limits is None else vars(limits),
+                limits=limits_document(architecture),
             )
         )
     return tuple(found)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from search.errors import Cancelled, ToolchainUnavailable
-from search.lowering.cuda import nvcc, nvdisasm, toolchain, wheels
+from search.lowering.cuda import headers, nvcc, nvdisasm, toolchain, wheels
+from search.lowering.cuda.architectures import ARCHITECTURES
 
 VERSION = "echo 'Cuda compilation tools, release 13.0, V13.0.88'"
 ANSWERS = f'case "$1" in --version) {VERSION};; --list-gpu-code) echo sm_80; echo sm_90;; *) %s;; esac'
@@ -98,8 +99,28 @@ def test_a_broken_nvdisasm_is_a_reason(script: str, words: str, tools, monkeypat
 def test_architectures(tools) -> None:
     tools(nvcc=ANSWERS % "exit 1")
     assert toolchain.known_architectures() == ("sm_80", "sm_90")
-    assert toolchain.check("sm_42") == "the limits of sm_42 are not known; known are sm_80, sm_90, sm_100"
+    assert toolchain.check("sm_42") == f"the limits of sm_42 are not known; known are {', '.join(ARCHITECTURES)}"
     assert toolchain.check("sm_100") == "nvcc does not know sm_100; it knows sm_80, sm_90"
+
+
+@pytest.mark.parametrize("missing", [wheels.HEADERS, ("nvidia-cuda-crt",)])
+def test_nvrtc_without_headers_says_which_packages_are_missing(
+    missing: tuple[str, ...], tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is started then: neither NVRTC nor a compiler that would stop at the first include."""
+    tools()
+    monkeypatch.setattr(wheels, "wheel_library", lambda distribution, stem: tmp_path / f"{stem}.so")
+    monkeypatch.setattr(
+        wheels, "wheel_file", lambda distribution, mark: None if distribution in missing else tmp_path / mark
+    )
+    monkeypatch.setattr(headers, "TOOLKIT_INCLUDE", tmp_path / "nowhere")
+    reason = toolchain.check("sm_90")
+    assert reason is not None
+    assert reason.startswith("NVRTC has no CUDA headers")
+    assert all(name in reason for name in missing)
+    assert [name for name in wheels.HEADERS if name in reason] == list(missing)
+    assert "extra 'cuda'" in reason
+    assert toolchain.fingerprint("sm_90")["compiler"] == {"unavailable": reason}
 
 
 def test_a_check_stops_at_once_when_told_to(tools, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ how registers and shared memory are handed out, NVIDIA's ``cuda_occupancy.h`` (C
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WARP_THREADS = 32
 
@@ -39,30 +39,35 @@ class SmLimits:
     """Shared memory is handed to a block in multiples of this."""
 
 
+_AMPERE = SmLimits(
+    threads_per_sm=2048,
+    blocks_per_sm=32,
+    barriers_per_sm=None,
+    shared_bytes_per_sm=164 << 10,
+    shared_bytes_per_block=163 << 10,
+)
+_HOPPER = replace(_AMPERE, barriers_per_sm=64, shared_bytes_per_sm=228 << 10, shared_bytes_per_block=227 << 10)
+_GRAPHICS = replace(_AMPERE, threads_per_sm=1536, shared_bytes_per_sm=100 << 10, shared_bytes_per_block=99 << 10)
+"""What cards for graphics have in common."""
+_GRAPHICS_BLACKWELL = replace(_GRAPHICS, blocks_per_sm=24, barriers_per_sm=24)
 ARCHITECTURES: Mapping[str, SmLimits] = {
-    "sm_80": SmLimits(
-        threads_per_sm=2048,
-        blocks_per_sm=32,
-        barriers_per_sm=None,
-        shared_bytes_per_sm=164 << 10,
-        shared_bytes_per_block=163 << 10,
-    ),
-    "sm_90": SmLimits(
-        threads_per_sm=2048,
-        blocks_per_sm=32,
-        barriers_per_sm=64,
-        shared_bytes_per_sm=228 << 10,
-        shared_bytes_per_block=227 << 10,
-    ),
-    "sm_100": SmLimits(
-        threads_per_sm=2048,
-        blocks_per_sm=32,
-        barriers_per_sm=64,
-        shared_bytes_per_sm=228 << 10,
-        shared_bytes_per_block=227 << 10,
-    ),
+    "sm_80": _AMPERE,
+    "sm_86": replace(_GRAPHICS, blocks_per_sm=16),
+    "sm_87": replace(_AMPERE, threads_per_sm=1536, blocks_per_sm=16),
+    "sm_89": replace(_GRAPHICS, blocks_per_sm=24),
+    "sm_90": _HOPPER,
+    "sm_100": _HOPPER,
+    "sm_103": _HOPPER,
+    "sm_120": _GRAPHICS_BLACKWELL,
+    "sm_121": _GRAPHICS_BLACKWELL,
 }
 """Architecture → limits. One that is not here is not built for: what would fit could not be told."""
+
+
+def limits_document(architecture: str) -> dict[str, int] | None:
+    """The limits of an architecture as a device shows them; None for one that is not known."""
+    limits = ARCHITECTURES.get(architecture)
+    return None if limits is None else {name: value for name, value in vars(limits).items() if value is not None}
 
 
 def unknown_limits(architecture: str) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from search.errors import ToolchainUnavailable
-from search.lowering.cuda.wheels import header_folders
+from search.lowering.cuda.wheels import header_folders, missing_headers
 from search.lowering.tilelang_package import NO_TILELANG, tilelang_folder
 
 TOOLKIT_INCLUDE = Path("/usr/local/cuda/include")
@@ -33,7 +33,10 @@ def cuda_folders() -> tuple[Path, ...]:
         return packaged
     if (TOOLKIT_INCLUDE / "cuda_fp16.h").is_file():
         return (TOOLKIT_INCLUDE, TOOLKIT_INCLUDE / "cccl")
-    raise ToolchainUnavailable("CUDA's headers are not installed; install the extra 'cuda' or a CUDA toolkit")
+    raise ToolchainUnavailable(
+        f"CUDA's headers are not installed: {', '.join(missing_headers())} missing, and no toolkit in "
+        f"{TOOLKIT_INCLUDE}; install the extra 'cuda' or a CUDA toolkit"
+    )
 
 
 def headers_sha256(folder: Path, sha256: Callable[[str], str]) -> str:

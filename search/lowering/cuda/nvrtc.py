@@ -33,7 +33,7 @@ _MODULE = "search.lowering.cuda.nvrtc_child"
 class Nvrtc:
     """A :class:`search.lowering.cuda.compiler.CudaCompiler`: NVRTC of the installed package.
 
-    Raises ToolchainUnavailable when it is not installed.
+    Raises ToolchainUnavailable when it is not installed, or has no headers of CUDA's: it brings none.
     """
 
     name: Literal["nvcc", "nvrtc"] = "nvrtc"
@@ -46,6 +46,10 @@ class Nvrtc:
                 f"no CUDA compiler: nvcc was not found and {wheels.NVRTC} is not installed; "
                 "install a CUDA toolkit (or set TUNER_NVCC to its nvcc), or the extra 'cuda'"
             )
+        try:
+            cuda_folders()
+        except ToolchainUnavailable as error:
+            raise ToolchainUnavailable(f"NVRTC has no CUDA headers: {error}") from None
         self.library, self.builtins = library, builtins
         self._child: Child | None = None
         self._headers_dir: str | None = None

@@ -50,14 +50,14 @@ def wheel_library(distribution: str, stem: str) -> Path | None:
 
 def header_folders() -> tuple[Path, ...] | None:
     """Include folders of the packages in ``HEADERS``, without repeats; None when one of them is missing."""
-    out: dict[Path, None] = {}
-    for distribution in HEADERS:
-        mark = _MARKS[distribution]
-        found = wheel_file(distribution, mark)
-        if found is None:
-            return None
-        out[found.parents[mark.count("/")]] = None
-    return tuple(out)
+    found = [(wheel_file(name, mark), mark) for name, mark in _MARKS.items()]
+    folders = [file.parents[mark.count("/")] for file, mark in found if file is not None]
+    return tuple(dict.fromkeys(folders)) if len(folders) == len(found) else None
+
+
+def missing_headers() -> tuple[str, ...]:
+    """Those of ``HEADERS`` that are not installed, or not whole."""
+    return tuple(name for name, mark in _MARKS.items() if wheel_file(name, mark) is None)
 
 
 def describe_wheel(distribution: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 from search.children.child import Child, ChildGone, ChildTimeout
 from search.device.gpu import absent_gpu, code_architecture, gpu_device, visible
 from search.device.spec import DeviceSpec
+from search.lowering.cuda.architectures import limits_document, unknown_limits
 
 PROBE_SECONDS = 8.0
 """A driver that was not in use wakes its cards up first, which takes seconds; one that takes longer is broken."""
@@ -53,6 +54,8 @@ def _device(card: Mapping[str, Any], compiling: Compiling) -> DeviceSpec:
     unavailable = _unfit(card)
     toolchain: Mapping[str, Any] = {}
     if unavailable is None:
+        unavailable = unknown_limits(architecture)
+    if unavailable is None:
         toolchain, unavailable = compiling(architecture)
     cpus = sorted(os.sched_getaffinity(0))
     return gpu_device(
@@ -60,6 +63,7 @@ def _device(card: Mapping[str, Any], compiling: Compiling) -> DeviceSpec:
         architecture=architecture,
         toolchain=toolchain,
         unavailable=unavailable,
+        limits=limits_document(architecture),
         measure_cpus=cpus[-1:],
         compile_cpus=cpus[:-1] or cpus,
     )

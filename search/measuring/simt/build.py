@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from search.lowering.command import CommandTimeout, run_command
+from search.lowering.command import CommandTimeout
 from search.measuring.simt.source import Translation
 from search.measuring.simt.toolchain import SimulationToolchain
 from search.outcome import Rejected
@@ -79,7 +79,7 @@ def _library(
     Path(source).write_text("\n".join(texts))
     for command in (toolchain.compile_command(source, object_file), toolchain.link_command(object_file, library)):
         try:
-            done = run_command(command, timeout_seconds=timeout_seconds, cancelled=cancelled)
+            done = toolchain.run(command, timeout_seconds=timeout_seconds, cancelled=cancelled, folder=place)
         except CommandTimeout as error:
             return library, str(error)
         if done.failure is not None:

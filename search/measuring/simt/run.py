@@ -60,7 +60,8 @@ class Simulator:
         self._turn = threading.Lock()
         self._closed = False
         self._toolchain: SimulationToolchain | None = None
-        limit = memory_limit_bytes if memory_limit_bytes is not None else _physical_memory_bytes()
+        self._cpus = tuple(cpus)
+        self._memory_limit_bytes = memory_limit_bytes if memory_limit_bytes is not None else _physical_memory_bytes()
         self._kernels = Workbench(
             "search.measuring.simt.child",
             [],
@@ -68,7 +69,7 @@ class Simulator:
             cpus=cpus,
             lock_fd=None,
             timeouts=self._timeouts,
-            memory_limit_bytes=limit,
+            memory_limit_bytes=self._memory_limit_bytes,
         )
 
     def __enter__(self) -> Simulator:
@@ -129,7 +130,9 @@ class Simulator:
         if self._closed:
             raise RuntimeError("this Simulator is closed")
         if self._toolchain is None:
-            self._toolchain = prepare(self._work_dir, cancelled=cancelled)
+            self._toolchain = prepare(
+                self._work_dir, cpus=self._cpus, memory_limit_bytes=self._memory_limit_bytes, cancelled=cancelled
+            )
         return self._toolchain
 
     def _simulate(self, case: Case, item: SimulationItem, built: Built, cancelled: Asked) -> Mapping[str, Any]:

@@ -10,12 +10,12 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from search.errors import ToolchainUnavailable
-from search.lowering.command import run_command
+from search.lowering.command import Ended, run_command
 from search.lowering.cuda.headers import cuda_folders, template_folders
 from search.measuring.simt.excerpts import COMMON_HEADER, REDUCE_HEADER, excerpts
 
@@ -53,6 +53,26 @@ class SimulationToolchain:
     compiler: str
     include_folders: tuple[str, ...]
     prelude_folder: Path
+    cpus: tuple[int, ...] = ()
+    """The CPUs that the compiler may use; none named: any."""
+    memory_limit_bytes: int | None = None
+    """Of address space, for each process of the compiler's."""
+
+    def run(
+        self, command: Sequence[str], *, timeout_seconds: float, cancelled: Callable[[], bool], folder: Path
+    ) -> Ended:
+        """One call of the compiler, held like every compiler; what it leaves behind is in ``folder``.
+
+        Raises what :func:`search.lowering.command.run_command` raises.
+        """
+        return run_command(
+            command,
+            timeout_seconds=timeout_seconds,
+            cancelled=cancelled,
+            environment={"TMPDIR": str(folder)},
+            cpus=self.cpus,
+            memory_limit_bytes=self.memory_limit_bytes,
+        )
 
     def compile_command(self, source: str, object_file: str) -> list[str]:
         """argv that makes an object file of a source file that begins with ``#include "simt.h"``."""
@@ -67,10 +87,17 @@ class SimulationToolchain:
         return [f"-I{folder}" for folder in (self.prelude_folder, *self.include_folders)]
 
 
-def prepare(work_dir: Path, *, cancelled: Callable[[], bool] = lambda: False) -> SimulationToolchain:
+def prepare(
+    work_dir: Path,
+    *,
+    cpus: Sequence[int] = (),
+    memory_limit_bytes: int | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> SimulationToolchain:
     """The toolchain, with its precompiled header in ``work_dir`` (made once: a few seconds).
 
-    ToolchainUnavailable says what is missing: g++, CUDA's headers, TileLang, or its collective. Raises Cancelled.
+    ``cpus`` and ``memory_limit_bytes`` hold for each of its calls. ToolchainUnavailable says what is missing: g++,
+    CUDA's headers, TileLang, or its collective. Raises Cancelled.
     """
     compiler, (tilelang, cutlass), cuda = cxx_compiler(), template_folders(), cuda_folders()
     includes = (*map(str, cuda), str(cutlass))
@@ -84,7 +111,13 @@ def prepare(work_dir: Path, *, cancelled: Callable[[], bool] = lambda: False) ->
     for header in (found for folder in includes for name in _TYPES if (found := Path(folder, name)).is_file()):
         digest.update(header.read_bytes())  # an installation may change in its place
     folder = work_dir / "simt" / digest.hexdigest()[:24]
-    toolchain = SimulationToolchain(compiler=compiler, include_folders=includes, prelude_folder=folder)
+    toolchain = SimulationToolchain(
+        compiler=compiler,
+        include_folders=includes,
+        prelude_folder=folder,
+        cpus=tuple(cpus),
+        memory_limit_bytes=memory_limit_bytes,
+    )
     if not (folder / "simt.h.gch").exists():
         _precompile(toolchain, files, cancelled)
     return toolchain
@@ -119,10 +152,11 @@ def _precompile(toolchain: SimulationToolchain, files: dict[str, str], cancelled
             (temporary / name).write_text(text)
         words = [toolchain.compiler, *COMPILE_FLAGS, *(f"-I{folder}" for folder in toolchain.include_folders)]
         header = str(temporary / "simt.h")
-        done = run_command(
+        done = toolchain.run(
             [*words, "-x", "c++-header", header, "-o", header + ".gch"],
             timeout_seconds=_HEADER_SECONDS,
             cancelled=cancelled,
+            folder=temporary,
         )
         if done.failure is not None:
             raise ToolchainUnavailable(f"{toolchain.compiler} cannot compile the simulator's header: {done.failure}")

@@ -108,6 +108,28 @@ def test_it_dies_with_a_process_whose_thread_does_not_wait_for_it(tmp_path: Path
     wait(lambda: is_gone(read_pid(tmp_path / "pid")))
 
 
+def test_it_sees_no_variable_of_this_process_but_the_few_that_children_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TUNER_DATABASE_URL", "CPATH", "GCC_EXEC_PREFIX"):
+        monkeypatch.setenv(name, "secret")
+    seen = shell("env", environment={"TMPDIR": "/nowhere"}).stdout
+    assert "secret" not in seen
+    assert {"TMPDIR=/nowhere", f"PATH={os.environ['PATH']}"} <= set(seen.splitlines())
+
+
+def test_it_and_what_it_starts_stay_on_the_given_cpus_and_this_thread_does_not() -> None:
+    before = os.sched_getaffinity(0)
+    done = shell("grep Cpus_allowed_list /proc/self/status", cpus=(max(before),))
+    assert done.stdout.split()[1:] == [str(max(before))]
+    assert os.sched_getaffinity(0) == before
+
+
+def test_memory_processor_time_and_cores_are_limited() -> None:
+    limits = shell("sleep 0.2; ulimit -Hv; ulimit -Ht; ulimit -Hc", memory_limit_bytes=1 << 30, timeout_seconds=7.0)
+    memory_kib, seconds, core = limits.stdout.split()
+    assert (memory_kib, core) == (str(1 << 20), "0")
+    assert int(seconds) >= 7
+
+
 def test_other_processes_are_left_alone() -> None:
     other = subprocess.Popen(["sleep", "1000"])
     try:

@@ -68,6 +68,18 @@ def test_limits(resources: dict[str, int], threads: int, dynamic: int, reason: s
         assert all(isinstance(number, int) for number in found.detail.values())
 
 
+def test_a_block_that_fits_one_card_does_not_fit_its_relative() -> None:
+    """The limits are the card's own: 8.6 and 8.9 have 99 KiB for a block, 8.0 and 8.7 have 163."""
+    fits = {
+        name: resource_rejection(
+            kernel(), limits=ARCHITECTURES[name], threads_per_block=128, dynamic_shared_bytes=(99 << 10) + 1
+        )
+        is None
+        for name in ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_120")
+    }
+    assert fits == {"sm_80": True, "sm_86": False, "sm_87": True, "sm_89": False, "sm_90": True, "sm_120": False}
+
+
 def test_spills_are_refused_only_when_forbidden() -> None:
     arguments = {"limits": ARCHITECTURES["sm_80"], "threads_per_block": 128, "dynamic_shared_bytes": 0}
     assert resource_rejection(kernel(spill_load_bytes=4), **arguments) is None

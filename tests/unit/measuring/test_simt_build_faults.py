@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from search.errors import ToolchainUnavailable
+from search.lowering.contract import Launch
 from search.measuring.simt.build import Built, build
+from search.measuring.simt.protocol import SimulationItem
+from search.measuring.simt.run import Simulator
 from search.measuring.simt.source import Translation
 from search.measuring.simt.toolchain import SimulationToolchain
+from search.program.resolve import resolve_case
 
 
-def built(folder: Path, script: str, *symbols: str, timeout_seconds: float = 60.0) -> Built:
-    """Both kernels "compiled" by a shell script, which finds the source as ``$source``."""
+def built(folder: Path, script: str, *symbols: str, timeout_seconds: float = 60.0, **held: Any) -> Built:
+    """The kernels "compiled" by a shell script, which finds the source as ``$source``."""
     compiler = folder / "g++"
     compiler.write_text(f"#!/bin/sh\nfor word; do case $word in *.cc) source=$word ;; esac; done\n{script}\n")
     compiler.chmod(0o755)
-    toolchain = SimulationToolchain(compiler=str(compiler), include_folders=(), prelude_folder=folder)
+    toolchain = SimulationToolchain(compiler=str(compiler), include_folders=(), prelude_folder=folder, **held)
     kernels = [Translation(symbol=name, preamble="", text=name, launch_bound=None) for name in symbols]
     return build(kernels, toolchain, folder, timeout_seconds=timeout_seconds, cancelled=lambda: False)
 
@@ -42,6 +48,41 @@ def test_a_kernel_whose_compiler_always_dies_is_rejected_with_the_reason(tmp_pat
 def test_a_compiler_that_does_not_end_is_the_kernels_doing(tmp_path: Path) -> None:
     result = built(tmp_path, "sleep 1000", "a", timeout_seconds=0.2)
     assert "did not end within" in result.rejections["a"].detail["message"]
+
+
+def test_the_compiler_is_pinned_limited_and_told_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the other compilers are: it is started by the service's own process."""
+    monkeypatch.setenv("TUNER_DATABASE_URL", "secret")
+    cpu = min(os.sched_getaffinity(0))
+    told = f"(env; grep Cpus_allowed_list /proc/self/status; ulimit -v) > {tmp_path}/told"
+    assert not built(tmp_path, f"sleep 0.2; {told}", "a", cpus=(cpu,), memory_limit_bytes=1 << 32).rejections
+    lines = (tmp_path / "told").read_text().splitlines()
+    assert not any("secret" in line for line in lines)
+    assert f"Cpus_allowed_list:\t{cpu}" in lines
+    assert lines[-1] == str(1 << 22)
+    (temporary,) = (line.removeprefix("TMPDIR=") for line in lines if line.startswith("TMPDIR="))
+    assert Path(temporary).parent == tmp_path
+
+
+def test_the_simulator_holds_its_compiler_where_its_children_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def prepare(folder: Path, **held: Any) -> SimulationToolchain:
+        asked.update(held)
+        raise ToolchainUnavailable("enough is known")
+
+    monkeypatch.setattr("search.measuring.simt.run.prepare", prepare)
+    case = resolve_case({"kernel": "softmax", "dims": {"rows": 2, "cols": 8}})
+    launch = Launch(threads_per_block=32, rows_per_block=1, dynamic_shared_bytes=0)
+    item = SimulationItem(id="a", cuda_text="", symbol="a", arguments=(), launch=launch)
+    with (
+        Simulator(tmp_path, cpus=(0,), memory_limit_bytes=1 << 33) as simulator,
+        pytest.raises(ToolchainUnavailable, match="enough"),
+    ):
+        list(simulator.check(case, [item]))
+    assert (tuple(asked["cpus"]), asked["memory_limit_bytes"]) == ((0,), 1 << 33)
 
 
 def test_a_full_disk_rejects_nothing(tmp_path: Path) -> None:

@@ -114,7 +114,22 @@ def probed(
     return attached_gpus(module="a_probe", driver_files=(str(folder / "nvidiactl"),), timeout_seconds=seconds)
 
 
-def test_code_of_a_major_version_serves_its_cards() -> None:
-    assert [code_architecture(*one) for one in ((8, 0), (8, 9), (9, 0), (10, 3), (12, 0))] == [
-        *("sm_80", "sm_80", "sm_90", "sm_100", "sm_120"),
-    ]
+def test_code_is_generated_for_the_card_s_own_architecture() -> None:
+    found = [code_architecture(*one) for one in ((8, 0), (8, 6), (8, 9), (9, 0), (10, 3), (12, 0))]
+    assert found == ["sm_80", "sm_86", "sm_89", "sm_90", "sm_103", "sm_120"]
+
+
+def test_a_card_has_its_own_limits_and_one_whose_limits_are_not_known_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two cards of one major version: 48 warps and 99 KiB for a block on 8.6, 64 and 163 KiB on 8.0."""
+    found = {(8, 0): "GPU-aa", (8, 6): "GPU-bb", (8, 9): "GPU-cc", (13, 7): "GPU-dd"}
+    cards = [{**H200, "uuid": uuid, "compute_capability": list(capability)} for capability, uuid in found.items()]
+    devices = probed(f'channel.answer({{"cards": {cards!r}}})', tmp_path, monkeypatch)
+    assert [device.architecture for device in devices] == ["sm_80", "sm_86", "sm_89", "sm_137"]
+    shown = [(one.limits["threads_per_sm"], one.limits["shared_bytes_per_block"]) for one in devices[:3]]
+    assert shown == [(2048, 163 << 10), (1536, 99 << 10), (1536, 99 << 10)]
+    assert [one.limits["blocks_per_sm"] for one in devices[:3]] == [32, 16, 24]
+    assert [one.available for one in devices] == [True, True, True, False]
+    assert "the limits of sm_137 are not known" in str(devices[3].reason)
+    assert DeviceSpec.from_document(devices[1].document()) == devices[1]
