@@ -39,7 +39,7 @@ test: $(STAMP)
 
 # What is too long for every run: the big matrices, and everything else.
 test-full: test
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m full --durations 10 $(SLOW_TESTS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m full --durations 10 $(QUICK_TESTS) $(SLOW_TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 DATABASE_URLS = "sqlite:////PATH/FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 _BACKENDS = ("sqlite", "postgresql")
@@ -10,11 +14,10 @@ _BACKENDS = ("sqlite", "postgresql")
 
 def database_url_fault(url: str) -> str | None:
     """What is wrong with a database URL, or None. Nothing is connected to."""
-    from sqlalchemy import make_url  # a third of a second that commands without a database need not pay
     from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
     try:
-        parsed = make_url(url)
+        parsed = parse_database_url(url)
     except (ArgumentError, ValueError):
         return "this is not a database URL"
     if parsed.get_backend_name() not in _BACKENDS:
@@ -31,6 +34,14 @@ def database_url_fault(url: str) -> str | None:
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         return "a database in memory is lost with each connection; name a file"
     return None
+
+
+def parse_database_url(url: str) -> URL:
+    """The URL as SQLAlchemy takes it: PostgreSQL without a driver's name means ours, psycopg. ArgumentError."""
+    from sqlalchemy import make_url  # a third of a second that commands without a database need not pay
+
+    parsed = make_url(url)
+    return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
 
 
 def without_password(text: str) -> str:

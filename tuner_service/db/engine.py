@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import create_engine, event, make_url
+from sqlalchemy import create_engine, event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.orm import Session
 
+from tuner_service.database_url import parse_database_url
 from tuner_service.errors import DatabaseBusy, DatabaseFull, DatabaseProblem, DatabaseUnavailable
 
 WRITE = "tuner_write"
@@ -34,7 +35,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, lock_wait_seconds: float = 30.0) -> None:
-        self.url = make_url(url)
+        self.url = parse_database_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self.lock_wait_seconds = lock_wait_seconds
         self._turn = threading.Lock()

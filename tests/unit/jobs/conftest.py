@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from search.outcome import Rejected
 from search.program.case import Case
 from search.steps import Baseline, Build, Check, Finals, FreshBuild, Measure, Revalidate, ShareCode, Step
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import upgrade
 from tuner_service.db.queries.jobs import get_job
 from tuner_service.db.queries.trials import list_trials
 from tuner_service.engine.contract import Task
@@ -192,14 +190,6 @@ class PaperTools:
     def rest(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
-    upgrade(database)
-    yield database
-    database.close()
 
 
 @pytest.fixture

@@ -267,6 +267,7 @@ def test_a_broken_ledger_makes_the_job_wait(service: Any, tools: Any, submitted:
     assert service.finish(submitted)["state"] == "succeeded"
 
 
+@pytest.mark.databases("sqlite")
 def test_a_full_database_makes_the_job_wait_and_loses_nothing(
     service: Any, database: Database, submitted: str, check_sum: Check
 ) -> None:
