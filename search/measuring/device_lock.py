@@ -27,23 +27,35 @@ def default_lock_dir() -> Path:
     return Path(named) if named else Path(tempfile.gettempdir()) / "tuner-device-locks"
 
 
+def lock_path(name: str, *, lock_dir: Path | None = None) -> Path:
+    """The file that stands for a name; its folder is made when it is not there."""
+    folder = lock_dir or default_lock_dir()
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o1777)  # like /tmp: whoever measures on this host must be able to take part
+    return folder / (re.sub(r"[^A-Za-z0-9.-]", "_", name) + ".lock")
+
+
+def open_lock(name: str, *, lock_dir: Path | None = None) -> int:
+    """A new descriptor of the file that stands for a name, for ``flock``. No child inherits it unless it is passed."""
+    path = lock_path(name, lock_dir=lock_dir)
+    # No O_CREAT on an existing file: a sticky shared folder refuses it for another user's file.
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        with contextlib.suppress(PermissionError):
+            os.fchmod(descriptor, 0o666)
+        return descriptor
+
+
 class DeviceLock:
     """The lock of one device. One holder per object: two objects exclude each other, in one process or in many."""
 
     def __init__(self, device_id: str, *, lock_dir: Path | None = None) -> None:
-        folder = lock_dir or default_lock_dir()
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o1777)  # like /tmp: whoever measures on this host must be able to take part
-        self.path = folder / (re.sub(r"[^A-Za-z0-9.-]", "_", device_id) + ".lock")
-        # No O_CREAT on an existing file: a sticky shared folder refuses it for another user's file.
-        flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            self._fd = os.open(self.path, flags)
-        except FileNotFoundError:
-            self._fd = os.open(self.path, flags | os.O_CREAT, 0o666)
-            with contextlib.suppress(PermissionError):
-                os.fchmod(self._fd, 0o666)
+        self.path = lock_path(device_id, lock_dir=lock_dir)
+        self._fd = open_lock(device_id, lock_dir=lock_dir)
 
     def fileno(self) -> int:
         """Descriptor for children to inherit."""

@@ -207,3 +207,6 @@ class Device(Base):
     kind: Mapped[str] = mapped_column(String(64))
     document: Mapped[Document]
     heartbeat_at: Mapped[str] = mapped_column(STAMP)
+    quarantine_reason: Mapped[str | None] = mapped_column(Text)
+    """Why nothing runs on it until somebody releases it."""
+    quarantined_at: Mapped[str | None] = mapped_column(STAMP)

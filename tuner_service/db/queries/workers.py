@@ -1,0 +1,147 @@
+"""Worker processes and their leases of devices. Every age is taken by the database's clock, never by a host's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.orm import Session
+
+from tuner_service.db.models import Device
+from tuner_service.db.models_workers import DeviceLease, Worker
+from tuner_service.errors import NotFound
+
+FORGET_AFTER_SECONDS = 7 * 86_400.0
+"""Rows of workers that are gone, or were lost, are kept so long for people to look at."""
+
+
+def database_now(session: Session) -> str:
+    """This moment by the database's clock, RFC 3339 UTC with microseconds."""
+    if session.get_bind().dialect.name == "sqlite":
+        return str(session.scalar(select(func.strftime("%Y-%m-%dT%H:%M:%f000Z", "now"))))
+    moment = "to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
+    return str(session.scalar(select(text(moment))))
+
+
+def register_worker(session: Session, row: Mapping[str, Any]) -> None:
+    """Adds a worker that runs from now on; ``row``: id, host, pid, version, compile_slots, compile_keys."""
+    stamp = database_now(session)
+    session.add(Worker(**row, devices=[], state="running", started_at=stamp, heartbeat_at=stamp))
+    session.execute(
+        delete(Worker).where(Worker.state == "gone", Worker.heartbeat_at < earlier(stamp, FORGET_AFTER_SECONDS))
+    )
+
+
+def beat_worker(
+    session: Session, worker_id: str, *, devices: Sequence[str], compile_keys: Sequence[str], state: str
+) -> bool:
+    """Notes that a worker lives, with what it serves now; False when nobody knows it (any more)."""
+    served: dict[str, Any] = {"devices": list(devices), "compile_keys": list(compile_keys)}
+    values = {"heartbeat_at": database_now(session), "state": state, **served}
+    changed = session.execute(update(Worker).where(Worker.id == worker_id).values(values))
+    return bool(changed.rowcount)  # type: ignore[attr-defined]
+
+
+def list_workers(session: Session) -> list[dict[str, Any]]:
+    """Every worker that is remembered, the last started first, with ``silent_seconds`` since its last heartbeat."""
+    stamp = database_now(session)
+    query = select(Worker).order_by(Worker.started_at.desc(), Worker.id)
+    return [
+        {**_columns(row), "silent_seconds": seconds_between(row.heartbeat_at, stamp)} for row in session.scalars(query)
+    ]
+
+
+def present_workers(session: Session, *, lost_seconds: float) -> list[dict[str, Any]]:
+    """As :func:`list_workers`, those alone that run or drain and were heard of within ``lost_seconds``."""
+    return [
+        worker
+        for worker in list_workers(session)
+        if worker["state"] != "gone" and worker["silent_seconds"] < lost_seconds
+    ]
+
+
+def take_lease(session: Session, device_id: str, worker_id: str, *, lost_seconds: float) -> dict[str, Any] | None:
+    """Takes a device for a worker, or renews what it holds; else the live worker that has it.
+
+    A lease that was not renewed for ``lost_seconds``, or whose worker is gone, is taken over. The row is locked until
+    the transaction ends, so of two that ask at once one gets it.
+    """
+    stamp = database_now(session)
+    lease = session.get(DeviceLease, device_id, with_for_update=True, populate_existing=True)
+    if lease is None:
+        session.add(DeviceLease(device_id=device_id, worker_id=worker_id, taken_at=stamp, renewed_at=stamp))
+        session.flush()  # of two that add it at once the second fails here, and asks again later
+        return None
+    if lease.worker_id != worker_id:
+        holder = session.get(Worker, lease.worker_id, populate_existing=True)
+        silent = seconds_between(max(lease.renewed_at, holder.heartbeat_at if holder else ""), stamp)
+        if holder is not None and holder.state != "gone" and silent < lost_seconds:
+            return {**_columns(holder), "silent_seconds": silent}
+        lease.worker_id, lease.taken_at = worker_id, stamp
+    lease.renewed_at = stamp
+    return None
+
+
+def drop_leases(session: Session, worker_id: str, device_ids: Iterable[str] | None = None) -> None:
+    """Gives a worker's leases back: of these devices, or all."""
+    query = delete(DeviceLease).where(DeviceLease.worker_id == worker_id)
+    if device_ids is not None:
+        query = query.where(DeviceLease.device_id.in_(list(device_ids)))
+    session.execute(query)
+
+
+def lease_ages(session: Session) -> dict[str, float]:
+    """Leased device → seconds since its lease was renewed."""
+    stamp = database_now(session)
+    return {row.device_id: seconds_between(row.renewed_at, stamp) for row in session.scalars(select(DeviceLease))}
+
+
+def quarantine_device(session: Session, device_id: str, reason: str) -> bool:
+    """Takes a device out of use until somebody releases it; False when it is in quarantine already. NotFound."""
+    row = _device(session, device_id)
+    if row.quarantine_reason is not None:
+        return False
+    row.quarantine_reason, row.quarantined_at = reason, database_now(session)
+    return True
+
+
+def release_device(session: Session, device_id: str) -> bool:
+    """Lets a device be used again; False when it was in no quarantine. NotFound."""
+    row = _device(session, device_id)
+    if row.quarantine_reason is None:
+        return False
+    row.quarantine_reason = row.quarantined_at = None
+    return True
+
+
+def quarantines(session: Session) -> dict[str, dict[str, str]]:
+    """Devices in quarantine → ``{"reason", "since"}``."""
+    query = select(Device).where(Device.quarantine_reason.is_not(None))
+    return {
+        row.id: {"reason": str(row.quarantine_reason), "since": str(row.quarantined_at)}
+        for row in session.scalars(query)
+    }
+
+
+def earlier(stamp: str, seconds: float) -> str:
+    """A stamp so much before another."""
+    moment = datetime.fromisoformat(stamp) - timedelta(seconds=seconds)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def seconds_between(first: str, second: str) -> float:
+    """From the first of two stamps to the second."""
+    return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+
+
+def _device(session: Session, device_id: str) -> Device:
+    row = session.get(Device, device_id, with_for_update=True, populate_existing=True)
+    if row is None:
+        raise NotFound("device", device_id)
+    return row
+
+
+def _columns(row: Worker) -> dict[str, Any]:
+    return {column.key: getattr(row, column.key) for column in Worker.__table__.columns}
