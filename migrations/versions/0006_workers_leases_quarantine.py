@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("id", sa.String(128), nullable=False),
         sa.Column("host", sa.String(256), nullable=False),
         sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("place", sa.String(128), nullable=False),
         sa.Column("version", sa.String(64), nullable=False),
         sa.Column("devices", sa.JSON(), nullable=False),
         sa.Column("compile_keys", sa.JSON(), nullable=False),

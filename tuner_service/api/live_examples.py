@@ -56,10 +56,17 @@ def live_examples(context: Context) -> dict[Operation, Example]:
     return found
 
 
+_DEVICE_OPERATIONS: tuple[Operation, ...] = (
+    ("get", "/v1/devices/{device_id}"),
+    ("post", "/v1/devices/{device_id}/release"),
+)
+
+
 def _device_examples(context: Context) -> dict[Operation, Example]:
     devices = sorted(context.runtime.devices)
     missing = "No device is attached (yet), so this answers 404."
-    return {("get", "/v1/devices/{device_id}"): _named("device_id", devices[0] if devices else None, missing)}
+    example = _named("device_id", devices[0] if devices else None, missing)
+    return dict.fromkeys(_DEVICE_OPERATIONS, example)
 
 
 def _job_examples(session: Session) -> dict[Operation, Example]:

@@ -231,6 +231,9 @@ class DeviceDocument(Document):
     limits: dict[str, int] = Field(description="Documented limits of the hardware, units in the names.")
     reason: str | None
     heartbeat_at: str | None
+    quarantine: dict[str, str] | None = Field(
+        description="`reason` and `since` where the device is used no more until it is released."
+    )
 
 
 class KernelDocument(Document):

@@ -87,6 +87,10 @@ class Client:
         """One attached device, by id."""
         return self._document("GET", f"/v1/devices/{_segment(device_id)}")
 
+    def release_device(self, device_id: str) -> Document:
+        """Lets a device in quarantine be used again; the device."""
+        return self._document("POST", f"/v1/devices/{_segment(device_id)}/release")
+
     # Plans and jobs
 
     def plan(self, request: Mapping[str, Any]) -> Document:

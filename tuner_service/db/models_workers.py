@@ -25,6 +25,8 @@ class Worker(Base):
     """``host:pid:random``: no two processes ever share one."""
     host: Mapped[str] = mapped_column(String(256))
     pid: Mapped[int]
+    place: Mapped[str] = mapped_column(String(128))
+    """Where its pid means this process: one boot of one machine, and there one namespace of pids."""
     version: Mapped[str] = mapped_column(String(64))
     devices: Mapped[list[Any]]
     """Ids of the devices that it serves now: their leases are its own, or they need none."""

@@ -211,6 +211,18 @@ def test_a_service_running_on_the_data_dir_is_found(
     assert "cpu:0123456789ab" in capsys.readouterr().out
 
 
+def test_a_device_is_released_from_quarantine(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    device = documents.device() | {"quarantine": None}
+    service.answer("POST /v1/devices/cpu%3A0123456789ab/release", device)
+    assert run(["devices", "release", device["id"], "--url", service.url]) == 0
+    assert capsys.readouterr().out == f"{device['id']} can be used\n"
+    service.answer("POST /v1/devices/cpu%3A0123456789ab/release", device | {"available": False, "reason": "no worker"})
+    assert run(["devices", "release", device["id"], "--url", service.url]) == 0
+    assert capsys.readouterr().out == f"{device['id']} is released; no worker\n"
+    assert run(["devices", "release", device["id"], "--url", service.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["quarantine"] is None
+
+
 def test_plan_counts_rejections_by_reason(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
     planned = {**documents.trial(), "outcome": "planned"}
     default = {**planned, "in_space": False, "is_default": True}

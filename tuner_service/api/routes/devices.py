@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import JSONResponse
 
+from search.device.spec import DeviceSpec
 from tuner_service.api import kinds, schemas
 from tuner_service.api.context import Context, ContextOf
 from tuner_service.api.documented import problems
 from tuner_service.api.pages import Cursor, Limit, page_response, whole
 from tuner_service.api.problems import ProblemError
 from tuner_service.db.queries import devices as device_queries
+from tuner_service.db.queries.workers import quarantines
+from tuner_service.jobs.quarantine import Quarantines, quarantine_text
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
 
@@ -54,11 +58,43 @@ def get_device(
     raise ProblemError(kinds.NOT_FOUND, "no device with this id is attached; GET /v1/devices lists them")
 
 
+@router.post(
+    "/{device_id}/release",
+    summary="Release a device from quarantine",
+    response_model=None,
+    responses={
+        200: {"model": schemas.DeviceDocument},
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
+    },
+)
+def release_device(
+    context: ContextOf, device_id: Annotated[str, Path(description="Id of a device.", examples=["cpu:0123456789ab"])]
+) -> JSONResponse:
+    """Lets a device be used again that was put into `quarantine`; jobs that wait for it go on. Releasing one that is in
+    none changes nothing."""
+    Quarantines(context.database).release(device_id)
+    return get_device(context, device_id)
+
+
 def _documents(context: Context) -> list[dict[str, Any]]:
     leases = context.runtime.leases()
     with context.database.read() as session:
         seen = {row["id"]: row["heartbeat_at"] for row in device_queries.list_devices(session)}
+        quarantined = quarantines(session)
     return [
-        {**device.document(), "heartbeat_at": seen.get(device.id), "lease": leases.get(device.id)}
+        {
+            **_usable(device, quarantined.get(device.id)),
+            "heartbeat_at": seen.get(device.id),
+            "lease": leases.get(device.id),
+            "quarantine": quarantined.get(device.id),
+        }
         for device in sorted(context.runtime.devices.values(), key=lambda device: device.id)
     ]
+
+
+def _usable(device: DeviceSpec, quarantine: Mapping[str, str] | None) -> dict[str, Any]:
+    """The device's document as the ledger has it at this moment."""
+    document = device.document()
+    if quarantine is not None:
+        document |= {"available": False, "reason": quarantine_text(quarantine)}
+    return document

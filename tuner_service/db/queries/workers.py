@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import delete, func, select, text, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.orm import Session
 
-from tuner_service.db.models import Device
+from tuner_service.db.models import Device, Job
+from tuner_service.db.models_catalogs import Acceptance
 from tuner_service.db.models_workers import DeviceLease, Worker
 from tuner_service.errors import NotFound
 
@@ -26,9 +29,9 @@ def database_now(session: Session) -> str:
 
 
 def register_worker(session: Session, row: Mapping[str, Any]) -> None:
-    """Adds a worker that runs from now on; ``row``: id, host, pid, version, compile_slots, compile_keys."""
+    """Adds a worker that was heard of just now; ``row``: every column but its stamps."""
     stamp = database_now(session)
-    session.add(Worker(**row, devices=[], state="running", started_at=stamp, heartbeat_at=stamp))
+    session.add(Worker(**row, started_at=stamp, heartbeat_at=stamp))
     session.execute(
         delete(Worker).where(Worker.state == "gone", Worker.heartbeat_at < earlier(stamp, FORGET_AFTER_SECONDS))
     )
@@ -62,22 +65,29 @@ def present_workers(session: Session, *, lost_seconds: float) -> list[dict[str, 
     ]
 
 
-def take_lease(session: Session, device_id: str, worker_id: str, *, lost_seconds: float) -> dict[str, Any] | None:
+def take_lease(
+    session: Session,
+    device_id: str,
+    worker_id: str,
+    *,
+    lost_seconds: float,
+    dead: Callable[[Mapping[str, Any]], bool] = lambda worker: False,
+) -> dict[str, Any] | None:
     """Takes a device for a worker, or renews what it holds; else the live worker that has it.
 
-    A lease that was not renewed for ``lost_seconds``, or whose worker is gone, is taken over. The row is locked until
-    the transaction ends, so of two that ask at once one gets it.
+    A lease that was not renewed for ``lost_seconds``, or whose worker is gone, or ``dead`` for sure, is taken over. The
+    row is locked until the transaction ends, so of two that ask at once one gets it.
     """
     stamp = database_now(session)
+    row = {"device_id": device_id, "worker_id": worker_id, "taken_at": stamp, "renewed_at": stamp}
+    insert = sqlite_insert if session.get_bind().dialect.name == "sqlite" else postgresql_insert
+    session.execute(insert(DeviceLease).values(row).on_conflict_do_nothing())
     lease = session.get(DeviceLease, device_id, with_for_update=True, populate_existing=True)
-    if lease is None:
-        session.add(DeviceLease(device_id=device_id, worker_id=worker_id, taken_at=stamp, renewed_at=stamp))
-        session.flush()  # of two that add it at once the second fails here, and asks again later
-        return None
+    assert lease is not None
     if lease.worker_id != worker_id:
         holder = session.get(Worker, lease.worker_id, populate_existing=True)
         silent = seconds_between(max(lease.renewed_at, holder.heartbeat_at if holder else ""), stamp)
-        if holder is not None and holder.state != "gone" and silent < lost_seconds:
+        if holder is not None and holder.state != "gone" and silent < lost_seconds and not dead(_columns(holder)):
             return {**_columns(holder), "silent_seconds": silent}
         lease.worker_id, lease.taken_at = worker_id, stamp
     lease.renewed_at = stamp
@@ -123,6 +133,15 @@ def quarantines(session: Session) -> dict[str, dict[str, str]]:
         row.id: {"reason": str(row.quarantine_reason), "since": str(row.quarantined_at)}
         for row in session.scalars(query)
     }
+
+
+def unfinished_work(session: Session) -> dict[str, str]:
+    """Every unfinished job and acceptance → the id of the device that it is bound to."""
+    found: dict[str, str] = {}
+    for table in (Job, Acceptance):
+        query = select(table.id, table.device_id).where(table.state.in_(("queued", "running")))
+        found |= {row.id: row.device_id for row in session.execute(query)}
+    return found
 
 
 def earlier(stamp: str, seconds: float) -> str:
