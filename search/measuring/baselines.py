@@ -47,6 +47,8 @@ def measure_baseline(
             patience = timeouts.prepare_seconds + own_work_seconds(case)
             told = torch.ask(cancelled, patience, "baseline", name=name, protocol=protocol.document())
         if told.get("error"):
+            if told.get("tainted"):
+                torch.discard()
             raise _Failed(told["error"])
         return _paired(torch, kernels, case, name, told, against, protocol, timeouts, cancelled)
     except _Failed as failed:

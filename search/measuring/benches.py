@@ -53,7 +53,7 @@ def children_of(device: DeviceSpec, work_dir: Path, *, cache_context: CacheConte
         ),
         torch=ChildKind(
             module="search.measuring.gpu_torch_child",
-            arguments=[uuid],
+            arguments=[uuid, cache_context],
             environment={**inductor, **seen, "TRITON_CACHE_DIR": str(work_dir / "triton")},
             bounded=False,
         ),

@@ -11,11 +11,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from search.children.entry import Channel, enter
 from search.lowering.contract import Artifact
 from search.measuring.bench import Bench
+from search.measuring.benches import CacheContext
 from search.measuring.gpu.card import Card
 from search.measuring.gpu.conditions import Contended
 from search.measuring.gpu.cubins import Cubins
@@ -33,7 +34,6 @@ from search.measuring.timers import calls_per_batch, quiet_interpreter
 from search.outcome import Rejected
 from search.program.resolve import resolve_case
 
-CacheContext = Literal["warm", "cold"]
 Answer = dict[str, Any]
 
 
@@ -262,7 +262,7 @@ class GpuChild:
     def _run_once(self, loop: Loop) -> Mapping[str, Any]:
         first = self._on_copies()[0]
         first.upload()
-        loop.run_once()
+        loop.run_first()
         first.download()
         return self._on_bench().output_arrays
 
@@ -276,10 +276,10 @@ class GpuChild:
         return None
 
     def _turn(self, loop: Loop, count: int) -> float:
-        """Seconds per call of one sample; one untimed call first brings back what others pushed out of the caches."""
+        """Seconds per call of one sample; untimed calls first leave the caches as calls of this one do."""
         if self._on_bench().shares_buffers:
             self._upload_normal()
-        loop.run_once()
+        loop.settle()
         return loop.device_seconds(count) / count
 
     def _charged(self, fault: DriverFault) -> Rejected:

@@ -1,7 +1,8 @@
-"""Baselines on a GPU: ``python -m search.measuring.gpu_torch_child ENTRY UUID``. The commands of ``torch_child``.
+"""Baselines on a GPU: ``python -m search.measuring.gpu_torch_child ENTRY UUID warm|cold``. ``torch_child``'s commands.
 
-Torch computes on copies of the bench's tensors; for the check they come back. ``device_batch`` is device time of a
-graph of the baseline's calls, as it is for our kernels; where torch cannot be captured, ``implementation`` says so.
+Torch computes on copies of the bench's tensors; for the check they come back. What is timed rotates through as many
+copies as kernels do: in the cold context torch finds no more in the cache than they. ``device_batch`` is device time of
+a graph of the baseline's calls, as it is for our kernels; where torch cannot be captured, ``implementation`` says so.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any
 
 from search.children.entry import enter
 from search.measuring.bench import Bench
+from search.measuring.benches import CacheContext
 from search.measuring.gpu.card import Card
 from search.measuring.gpu.conditions import Contended
 from search.measuring.gpu.driver import DriverFault
 from search.measuring.gpu.loop import Loop
+from search.measuring.gpu.memory import copies_wanted
 from search.measuring.gpu.nvml import NvmlCard
 from search.measuring.gpu.sampler import Sampler
 from search.measuring.gpu.torch_clock import HostClock, TorchClock
@@ -32,9 +35,15 @@ class GpuTorchChild(TorchChild):
     """State of the process. ``place``: torch's device."""
 
     def __init__(
-        self, *, open_card: Callable[[], Card], clock: Callable[[], TorchClock | HostClock], place: str
+        self,
+        *,
+        open_card: Callable[[], Card],
+        clock: Callable[[], TorchClock | HostClock],
+        place: str,
+        cache_context: CacheContext,
     ) -> None:
         super().__init__()
+        self._cold = cache_context == "cold"
         self._open_card, self._make_clock, self._place = open_card, clock, place
         self._sampler: Sampler | None = None
         self._clock: TorchClock | HostClock | None = None
@@ -55,10 +64,19 @@ class GpuTorchChild(TorchChild):
 
     def baseline(self, name: str, protocol: Mapping[str, Any]) -> Answer:
         """Prepare a baseline, check it on every input set, warm it up. What it fails at is ``error``."""
+        assert self._clock is not None, "a case comes first"
+        self._loop, self._clock.refused = None, None  # the last baseline's
         answer = super().baseline(name, protocol)
         answer["versions"] |= {"cuda": str(self._torch.version.cuda)}
-        if self._clock is not None and self._clock.refused is not None:
-            answer["implementation"] += f" (not captured in a graph, dispatch included: {self._clock.refused})"
+        if "implementation" in answer and (refused := self._refused()) is not None:
+            answer["implementation"] += f" (not captured in a graph, dispatch included: {refused})"
+        if answer["error"] is not None:
+            try:
+                self._wait()
+            except DriverFault as fault:
+                if fault.kind == "lost":
+                    raise
+                answer["tainted"] = True  # the context is of no more use, and the next baseline not to blame
         return answer
 
     def pair_sample(self) -> Answer:
@@ -67,7 +85,7 @@ class GpuTorchChild(TorchChild):
 
         def take() -> float:
             with quiet_interpreter():
-                loop.run_once()
+                loop.settle()
                 return loop.device_seconds(self._calls) / self._calls
 
         seconds, conditions = sampler.group(take)
@@ -108,12 +126,29 @@ class GpuTorchChild(TorchChild):
         self._wait()
         assert self._clock is not None
         assert self._sampler is not None
-
-        def call() -> None:
-            prepared.call()
-
-        self._loop = Loop(self._clock, [call], in_flight=self._sampler.in_flight)
+        count = copies_wanted(self._clock, bench, cold=self._cold)
+        self._loop = Loop(self._clock, self._rotated(prepared, count), in_flight=self._sampler.in_flight)
         return self._loop.warm_seconds_per_call(seconds)
+
+    def _rotated(self, prepared: Baseline, count: int) -> list[Callable[[], None]]:
+        """The baseline over so many copies of its tensors. Where there are several, each holds its last results: what
+        torch allocates inside a call would else be the memory, warm, of the call before."""
+        results: list[Any] = [None] * count
+
+        def on_copy(place: int) -> Callable[[], None]:
+            call = prepared.call if place == 0 else prepared.over(_cloned(prepared.tensors))
+
+            def once() -> None:
+                found = call()
+                results[place] = found if count > 1 else None
+
+            return once
+
+        calls = [on_copy(place) for place in range(count)]
+        for call in calls:  # before anything is captured
+            call()
+        self._wait()
+        return calls
 
     def _copy(self, bench: Bench, *, back: bool) -> None:
         """Every tensor from the bench to the device, or back."""
@@ -128,6 +163,10 @@ class GpuTorchChild(TorchChild):
     def _wait(self) -> None:
         if self._clock is not None:
             self._clock.synchronize()
+
+    def _refused(self) -> str | None:
+        """Why the present baseline's calls were not captured."""
+        return None if self._clock is None else self._clock.refused
 
     def _ready(self) -> tuple[Sampler, Loop]:
         assert self._sampler is not None, "a case comes first"
@@ -163,11 +202,22 @@ class GpuTorchChild(TorchChild):
         return guarded
 
 
+def _cloned(tensors: Sequence[Any]) -> list[Any]:
+    """Copies with the same values; tensors that are one stay one."""
+    clones = {tensor.data_ptr(): tensor.clone() for tensor in tensors}
+    return [clones[tensor.data_ptr()] for tensor in tensors]
+
+
 def main() -> None:
     """Enter before torch is imported, then serve."""
     channel = enter(sys.argv[1])
-    uuid = sys.argv[2]
-    child = GpuTorchChild(open_card=lambda: NvmlCard(uuid), clock=TorchClock, place="cuda")
+    uuid, cache_context = sys.argv[2], sys.argv[3]
+    child = GpuTorchChild(
+        open_card=lambda: NvmlCard(uuid),
+        clock=TorchClock,
+        place="cuda",
+        cache_context="cold" if cache_context == "cold" else "warm",
+    )
     serve(channel, child.handlers())
 
 

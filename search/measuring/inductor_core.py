@@ -14,8 +14,12 @@ class NotOneGraph(Exception):  # noqa: N818 - becomes the baseline's ``error``
     """The computation did not become exactly one compiled function."""
 
 
-def inductor_core(torch: Any, run: Callable[..., Any], tensors: Sequence[Any]) -> Callable[[], Sequence[Any]]:
-    """Compile ``run(*tensors)`` and give Inductor's function over the same tensors, its results in the same order."""
+Bound = Callable[[Sequence[Any]], Callable[[], Sequence[Any]]]
+"""Tensors → a call over them."""
+
+
+def inductor_core(torch: Any, run: Callable[..., Any], tensors: Sequence[Any]) -> Bound:
+    """Compile ``run(*tensors)``; Inductor's function over these tensors, or others like them, its results in order."""
     from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
@@ -42,4 +46,14 @@ def inductor_core(torch: Any, run: Callable[..., Any], tensors: Sequence[Any]) -
         raise NotOneGraph(f"the program became {len(caught)} compiled functions, not one")
     ((compiled, inputs),) = caught
     function = getattr(compiled, "current_callable", None) or compiled
-    return lambda: function(list(inputs))
+    # It takes the tensors that it needs, in an order of its own.
+    places = {tensor.data_ptr(): place for place, tensor in enumerate(tensors)}
+
+    def bound(given: Sequence[Any]) -> Callable[[], Sequence[Any]]:
+        taken = [
+            given[places[one.data_ptr()]] if isinstance(one, torch.Tensor) and one.data_ptr() in places else one
+            for one in inputs
+        ]
+        return lambda: function(list(taken))
+
+    return bound

@@ -47,9 +47,13 @@ minutes, in which nothing else can be measured."""
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A torch computation over the bench's buffers. ``call`` gives the outputs by name, as torch tensors."""
+    """A torch computation over the bench's buffers."""
 
+    tensors: Sequence[Any]
+    over: Callable[[Sequence[Any]], Callable[[], Mapping[str, Any]]]
+    """Tensors in the place of ``tensors`` → a call that gives the outputs by name, as torch tensors."""
     call: Callable[[], Mapping[str, Any]]
+    """The call over ``tensors``."""
     implementation: str
     allocation: str
     plus_infinity: bool
@@ -184,16 +188,20 @@ class TorchChild:
             run, given = _program(case, outputs), [tensors[name] for name in tensors if name not in outputs]
             implementation = f"program {case.program.name} statement by statement with torch operations"
             owner = ALLOCATED
-        call: Callable[[], Sequence[Any]] = lambda: run(*given)  # noqa: E731
         if not eager:
             torch.compiler.reset()  # what was compiled for other cases counts towards a limit, beyond which it is not
         if name == "torch_compile":
-            compiled = torch.compile(run)
-            call = lambda: compiled(*given)  # noqa: E731
-        elif name == "inductor_core":
-            call = inductor_core(torch, run, given)
+            run = torch.compile(run)
+        bound = inductor_core(torch, run, given) if name == "inductor_core" else lambda these: lambda: run(*these)
+
+        def over(these: Sequence[Any]) -> Callable[[], Mapping[str, Any]]:
+            call = bound(these)
+            return lambda: dict(zip(outputs, call(), strict=True))
+
         return Baseline(
-            call=lambda: dict(zip(outputs, call(), strict=True)),
+            tensors=given,
+            over=over,
+            call=over(given),
             implementation=_IMPLEMENTED[name] + implementation,
             allocation=_OWNERS.get(owner, f"{owner}; the rest is allocated inside the timed call"),
             plus_infinity=not any(call.wrong_at_plus_infinity for call in calls),

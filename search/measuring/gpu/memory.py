@@ -6,6 +6,8 @@ device whole, and whole they come back after the kernel. So a write beside a ten
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from search.measuring.bench import Bench
 from search.measuring.gpu.driver import Driver
 
@@ -14,6 +16,15 @@ ALIGNMENT_BYTES = 512
 MOST_COPIES = 4096
 ROTATED_CACHES = 2
 """Cold: buffers rotate through so many times the last-level cache."""
+
+
+class Cached(Protocol):
+    """What has a cache: a driver, torch's clock."""
+
+    @property
+    def last_level_cache_bytes(self) -> int:
+        """Size of the cache that every multiprocessor shares."""
+        ...
 
 
 class DeviceCopy:
@@ -53,12 +64,12 @@ class DeviceCopy:
         self._parts.clear()
 
 
-def copies_wanted(driver: Driver, bench: Bench, *, cold: bool) -> int:
+def copies_wanted(driver: Cached, bench: Bench, *, cold: bool) -> int:
     """How many copies are rotated: one, or as many as it takes to push each out of the cache before its turn."""
     return copies_of(driver, touched_bytes(bench)) if cold else 1
 
 
-def copies_of(driver: Driver, size_bytes: int) -> int:
+def copies_of(driver: Cached, size_bytes: int) -> int:
     """Copies of so many bytes that are rotated for each to be cold."""
     return min(MOST_COPIES, 1 + -(-ROTATED_CACHES * driver.last_level_cache_bytes // max(1, size_bytes)))
 

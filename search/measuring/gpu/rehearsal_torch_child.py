@@ -1,4 +1,7 @@
-"""``gpu_torch_child`` with torch on the CPU: ``python -m search.measuring.gpu.rehearsal_torch_child ENTRY SCRIPT``."""
+"""``gpu_torch_child`` with torch on the CPU.
+
+``python -m search.measuring.gpu.rehearsal_torch_child ENTRY SCRIPT warm|cold``
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,12 @@ def main() -> None:
     """Enter, then serve."""
     channel = enter(sys.argv[1])
     script = Script.from_document(json.loads(sys.argv[2]))
-    child = GpuTorchChild(open_card=lambda: RehearsalCard(script), clock=HostClock, place="cpu")
+    child = GpuTorchChild(
+        open_card=lambda: RehearsalCard(script),
+        clock=lambda: HostClock(last_level_cache_bytes=script.last_level_cache_bytes),
+        place="cpu",
+        cache_context="cold" if sys.argv[3] == "cold" else "warm",
+    )
     serve(channel, child.handlers())
 
 

@@ -14,6 +14,6 @@ def rehearsed(script: Mapping[str, Any] | None = None, *, cache_context: CacheCo
     words = json.dumps(script or {})
     return Children(
         kernels=ChildKind(module="search.measuring.gpu.rehearsal_child", arguments=[words, cache_context]),
-        torch=ChildKind(module="search.measuring.gpu.rehearsal_torch_child", arguments=[words]),
+        torch=ChildKind(module="search.measuring.gpu.rehearsal_torch_child", arguments=[words, cache_context]),
         on_gpu=True,
     )

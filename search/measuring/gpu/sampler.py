@@ -29,9 +29,9 @@ class Sampler:
         self.ours: Collection[int] = ()
 
     def in_flight(self) -> None:
-        """To be called while the device is busy with a sample: the card's state now."""
+        """To be called while the device is busy with a sample: the card's state now, kept for the group."""
         if self._watching:
-            self._states = [*self._states[-1:], self._card.state()]  # the warm-up's are forgotten
+            self._states.append(self._card.state())
 
     def group(self, take: Callable[[], Taken]) -> tuple[Taken, dict[str, Any]]:
         """Take a group; once more, a few times, if it deviates. What was taken last, with its conditions.
@@ -57,13 +57,19 @@ class Sampler:
     def phases(self, loop: Loop, protocol: Protocol, phases: Sequence[Phase]) -> Timing:
         """Sample phases of a loop, a group each: warmed up, then the protocol's samples."""
         timing: dict[Phase, PhaseTiming] = {}
+
+        def warm(seconds: float) -> float:
+            per_call = loop.warm_seconds_per_call(seconds)
+            self._states.clear()  # the clock rose meanwhile: that is what warming up is for
+            return per_call
+
         for phase in phases:
 
             def take(phase: Phase = phase) -> Timing:
                 return sample_phases(
                     protocol,
                     (phase,),
-                    warm=loop.warm_seconds_per_call,
+                    warm=warm,
                     device=loop.device_seconds,
                     host=loop.host_seconds,
                 )

@@ -8,6 +8,14 @@ from typing import Any
 
 from search.measuring.gpu.driver import Call, DriverFault, fault_kind
 
+_SAID = {
+    "out of memory": "CUDA_ERROR_OUT_OF_MEMORY",
+    "no CUDA-capable device": "CUDA_ERROR_NO_DEVICE",
+    "busy or unavailable": "CUDA_ERROR_DEVICE_UNAVAILABLE",
+    "uncorrectable ECC error": "CUDA_ERROR_ECC_UNCORRECTABLE",
+}
+"""What torch says of a fault that is not a kernel's: the runtime's sentence, not the driver's name."""
+
 
 class TorchClock:
     """See ``driver.Clock``: the current stream of torch's current device."""
@@ -18,6 +26,12 @@ class TorchClock:
         self._torch = torch
         self.refused: str | None = None
         """Why some calls were not captured: they were then called one by one, host and all."""
+
+    @property
+    def last_level_cache_bytes(self) -> int:
+        """See ``driver.Driver``."""
+        cuda = self._torch.cuda
+        return int(cuda.get_device_properties(cuda.current_device()).L2_cache_size)
 
     def capture(self, calls: Sequence[Call]) -> Call:
         """See Clock. What cannot be captured (it allocates outside torch, or waits) is replayed from Python."""
@@ -50,7 +64,8 @@ class TorchClock:
         try:
             self._torch.cuda.synchronize()
         except RuntimeError as error:
-            code = "CUDA_ERROR_OUT_OF_MEMORY" if "out of memory" in str(error) else "CUDA_ERROR_LAUNCH_FAILED"
+            words = str(error)
+            code = next((code for phrase, code in _SAID.items() if phrase in words), "CUDA_ERROR_LAUNCH_FAILED")
             raise DriverFault(code, fault_kind(code), str(error)[:800]) from error
 
 
@@ -58,6 +73,9 @@ class HostClock:
     """See ``driver.Clock``: for rehearsals, where torch computes on the CPU at once."""
 
     refused: str | None = None
+
+    def __init__(self, *, last_level_cache_bytes: int) -> None:
+        self.last_level_cache_bytes = last_level_cache_bytes
 
     def capture(self, calls: Sequence[Call]) -> Call:
         """See Clock."""

@@ -51,12 +51,20 @@ def test_cold_calls_rotate_and_never_meet_a_copy_before_all_others() -> None:
     driver = Recorded()
     copies = list(range(7))
     loop = Loop(driver, [driver.call(copy) for copy in copies])
-    for count in (2, 7, 10, 2 * MOST_NODES + 3):
-        driver.launched.clear()
-        loop.device_seconds(count)
-        assert len(driver.launched) >= count
-        for place, copy in enumerate(driver.launched):
-            assert copy == place % 7
+    for phase in ("device", "host", "device", "settle"):
+        for count in (2, 1, 7, 1, 1, 10, 2 * MOST_NODES + 3):
+            if phase == "settle":
+                loop.settle()
+            elif phase == "device":
+                loop.device_seconds(count)
+            else:
+                loop.host_seconds(count)
+    assert len(driver.launched) > 4 * MOST_NODES
+    assert driver.launched == [place % 7 for place in range(len(driver.launched))]
+    loop.host_seconds(3)
+    before = len(driver.launched)
+    assert loop.device_seconds(10) == pytest.approx(10 * Script().usual_seconds)  # the way to the first is not timed
+    assert driver.launched[before:] == [*range(3, 7), *([*range(7)] * 2)]
 
 
 def test_warming_up_goes_by_the_devices_clock() -> None:
@@ -80,6 +88,7 @@ def test_phases_carry_their_conditions_through_json() -> None:
     conditions = timing["device_batch"].conditions
     assert conditions is not None
     assert conditions["deviates"] is None
+    assert len(conditions["states"]) == SHORT.samples  # one a sample, none of the warm-up
     assert conditions["states"][-1]["sm_clock_hz"] == 1_700_000_000
     assert timing_from_document(timing_document(timing)) == timing
 
@@ -108,6 +117,32 @@ def test_a_group_that_deviates_is_taken_again_and_then_marked(script: Script, re
     found, conditions = sampler.group(take)
     assert found == taken == 1 + repeats
     assert (conditions["repeats"], conditions["deviates"]) == (repeats, word)
+
+
+def test_a_group_is_judged_by_all_of_its_moments() -> None:
+    """What was slow or hot in the middle is not forgotten for a good end."""
+    slow = Script(clocks_hz=(1_900_000_000, 1_200_000_000, *[1_900_000_000] * 3))
+    hot = Script(throttle_reasons=((), ("hw_thermal_slowdown",), (), (), ()))
+    for script in (slow, hot):
+        sampler = Sampler(RehearsalCard(script))
+
+        def take(sampler: Sampler = sampler) -> None:
+            for _ in range(5):
+                sampler.in_flight()
+
+        _, conditions = sampler.group(take)
+        assert conditions["repeats"] == 1
+        assert conditions["deviates"] is None
+        assert len(conditions["states"]) == 5
+
+
+def test_a_clock_that_rises_while_warming_up_is_no_deviation() -> None:
+    driver = Recorded(Script(usual_seconds=1e-4))
+    sampler = Sampler(RehearsalCard(Script(clocks_hz=(300_000_000, 900_000_000, 1_900_000_000))))
+    loop = Loop(driver, [driver.call(1)], in_flight=sampler.in_flight)
+    conditions = sampler.phases(loop, SHORT, ("device_batch",))["device_batch"].conditions
+    assert conditions is not None
+    assert (conditions["repeats"], conditions["deviates"]) == (0, None)
 
 
 @pytest.mark.parametrize("looks", [((77,),), ((), (77,))])
