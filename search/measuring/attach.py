@@ -15,10 +15,10 @@ from search.device.spec import DeviceSpec
 from search.lowering.cpu import toolchain
 from search.measuring.gpu.attached import NO_DRIVER, attached_gpus
 
-_TIMING_SOURCES = ("protocol.py", "timers.py", "timer.c", "kernel_child.py", "buffers.py")
+_TIMING_SOURCES = ("protocol.py", "timers.py", "timer.c", "candidate_child.py", "kernel_child.py", "buffers.py")
 _GPU_TIMING_SOURCES = (
-    *("protocol.py", "timers.py", "gpu_child.py", "buffers.py"),
-    *(f"gpu/{name}.py" for name in ("conditions", "cuda_driver", "loop", "memory", "sampler")),
+    *("protocol.py", "timers.py", "candidate_child.py", "gpu_child.py", "buffers.py"),
+    *(f"gpu/{name}.py" for name in ("conditions", "cuda_driver", "cuda_kernel", "loop", "memory", "sampler")),
 )
 
 

@@ -23,8 +23,10 @@ from search.outcome import Rejected
 from search.program.case import Case
 from search.stats.summary import median
 
-_Sitting: TypeAlias = tuple[dict[str, tuple[float, ...]], dict[str, Timing], dict[str, int]]
-"""By id: samples of the rounds, the other phases of those that were asked for, calls per sample."""
+_Conditions: TypeAlias = list[Mapping[str, Any]]
+_Sitting: TypeAlias = tuple[dict[str, tuple[float, ...]], dict[str, Timing], dict[str, int], _Conditions]
+"""By id: samples of the rounds, the other phases of those that were asked for, calls per sample; then the conditions
+of the rounds, where there are any."""
 
 
 class _Fault(Exception):  # noqa: N818 - one finalist's failure, handled next to the call
@@ -49,7 +51,7 @@ def measure_finals(
     rejections: dict[str, Rejected] = {}
     samples: dict[str, tuple[float, ...]] = {}
     phases: dict[str, Timing] = {}
-    conditions: list[Mapping[str, Any]] = []
+    conditions: _Conditions = []
     sittings = PROTOCOLS[protocol].sittings
     while left:
         samples, phases = {item.id: () for item in left}, {}
@@ -57,7 +59,7 @@ def measure_finals(
         try:
             for sitting in range(sittings):
                 last = sitting == sittings - 1
-                taken, phases, calls = _sitting(
+                taken, phases, calls, under = _sitting(
                     workbench,
                     case,
                     left,
@@ -66,8 +68,8 @@ def measure_finals(
                     sitting,
                     timeouts,
                     cancelled,
-                    conditions,
                 )
+                conditions += under
                 samples = {trial: (*samples[trial], *taken[trial]) for trial in samples}
             phases = {
                 trial: {**timing, "device_batch": _batch(samples[trial], calls[trial])}
@@ -76,6 +78,7 @@ def measure_finals(
         except _Fault as fault:
             rejections[left.pop(fault.index).id] = fault.rejection
             samples, phases = {}, {}
+            conditions.clear()
             continue
         break
     return FinalsSamples(
@@ -100,7 +103,6 @@ def _sitting(
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
-    conditions: list[Mapping[str, Any]],
 ) -> _Sitting:
     """The rounds of one process: a fresh one, unless there is only one sitting. Phases come after them."""
     if PROTOCOLS[protocol].sittings > 1:
@@ -111,7 +113,7 @@ def _sitting(
         innocent = workbench.used  # of what ran here earlier: a fresh child decides who is to blame
         workbench.used = True
         try:
-            return _rounds(workbench, items, wanted, protocol, sitting, timeouts, cancelled, conditions)
+            return _rounds(workbench, items, wanted, protocol, sitting, timeouts, cancelled)
         except ChildTimeout:
             exit_ = workbench.discard()
             assert exit_ is not None
@@ -137,7 +139,6 @@ def _rounds(
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
-    conditions: list[Mapping[str, Any]],
 ) -> _Sitting:
     sampling = PROTOCOLS[protocol]
     count = sampling.samples // sampling.sittings
@@ -149,6 +150,7 @@ def _rounds(
         all_phases=wanted,
     )
     rounds: list[list[float]] = []
+    conditions: _Conditions = []
     phases: dict[str, Timing] = {}
     while True:
         # A round holds one sample of each: its patience grows with their number.
@@ -166,7 +168,7 @@ def _rounds(
                 raise _Fault(message["index"], Rejected.from_document(message["rejection"]))
             case "done":
                 counts = {item.id: count for item, count in zip(items, message["calls_per_sample"], strict=True)}
-                return _columns(items, rounds), phases, counts
+                return _columns(items, rounds), phases, counts, conditions
             case other:
                 raise ChildFailed(f"finals: unknown answer {other!r}")
 

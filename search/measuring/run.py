@@ -214,21 +214,34 @@ class Measurer:
                 ),
             )
 
-    def copy(self, case: Case, size_bytes: int, *, cancelled: Asked = _never, protocol: str = "search") -> PhaseTiming:
-        """How long a GPU takes to copy so many bytes within its memory, in this measurer's cache context."""
+    def copy(
+        self, case: Case, size_bytes: int, *, cancelled: Asked = _never, protocol: str = "search"
+    ) -> PhaseTiming | Rejected:
+        """How long a GPU takes to copy so many bytes within its memory, in this measurer's cache context; a Rejected
+        where there is not the memory for it."""
         with self._device(cancelled):
 
             def copied() -> Mapping[str, Any]:
-                self._kernels.open(case, cancelled)
-                return self._kernels.ask(
-                    cancelled,
-                    self._timeouts.item_seconds,
-                    "copy",
-                    size_bytes=size_bytes,
-                    protocol=PROTOCOLS[protocol].document(),
-                )
+                while True:
+                    self._kernels.open(case, cancelled)
+                    try:
+                        return self._kernels.ask(
+                            cancelled,
+                            self._timeouts.item_seconds,
+                            "copy",
+                            size_bytes=size_bytes,
+                            protocol=PROTOCOLS[protocol].document(),
+                        )
+                    except (ChildGone, ChildTimeout) as error:
+                        shared = self._kernels.used
+                        self._kernels.discard()
+                        if not shared:  # else something that ran here earlier is to blame
+                            raise ChildFailed(f"the device copies nothing: {error}") from error
 
-            return timing_from_document(self._alone(cancelled, copied)["timing"])["device_batch"]
+            answer = self._alone(cancelled, copied)
+            if answer["event"] == "fault":
+                return Rejected.from_document(answer["rejection"])
+            return timing_from_document(answer["timing"])["device_batch"]
 
     @contextmanager
     def _device(self, cancelled: Asked) -> Iterator[None]:

@@ -7,6 +7,9 @@ from search.lowering.cuda.facts import KernelFacts
 from search.lowering.cuda.occupancy import registers_of_block
 from search.outcome import Rejected
 
+LAUNCH_LIMITS = "launch_limits"
+"""Reason of a launch that takes more than a block may have, whether the compiler's figures say so or the driver."""
+
 
 def resource_rejection(
     facts: KernelFacts,
@@ -24,7 +27,7 @@ def resource_rejection(
     resources = facts.resources
     if threads_per_block > limits.threads_per_block:
         detail = {"threads_per_block": threads_per_block, "limit_threads": limits.threads_per_block}
-        return Rejected(stage="resources", reason="launch_limits", detail=detail)
+        return Rejected(stage="resources", reason=LAUNCH_LIMITS, detail=detail)
     registers = registers_of_block(limits, threads_per_block, resources.registers)
     if resources.registers > limits.registers_per_thread or registers > limits.registers_per_block:
         detail = {

@@ -1,4 +1,4 @@
-"""From an artifact to launches: verify the cubin, load it, bind a kernel to addresses. Child side; no numpy."""
+"""From an artifact to launches: verify the cubin, load it, bind a kernel to addresses. No numpy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,26 @@ from search.measuring.gpu.driver import Call, Driver
 from search.measuring.loading import LoadProblem
 from search.outcome import Rejected
 
+MOST_LOADED = 64
+"""Cubins that stay loaded for the next kernel of their batch."""
+
+
+def read_cubin(artifact: Artifact) -> tuple[bytes, Launch]:
+    """The artifact's cubin, whole, and its launch. LoadProblem when the record or the file is not right."""
+    if artifact.launch is None:
+        raise _problem("no_launch", symbol=artifact.symbol, message="the artifact is no GPU kernel")
+    try:
+        data = Path(artifact.library_path).read_bytes()
+    except OSError as error:
+        raise _problem("artifact_missing", path=artifact.library_path, message=str(error)) from None
+    found = hashlib.sha256(data).hexdigest()
+    if found != artifact.library_sha256:
+        raise _problem("artifact_changed", path=artifact.library_path, sha256=found, expected=artifact.library_sha256)
+    return data, artifact.launch
+
 
 class Cubins:
-    """The cubins that are loaded; a batch of kernels shares one."""
+    """The cubins that are loaded, the last ones used; a batch of kernels shares one."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -22,28 +39,20 @@ class Cubins:
 
     def kernel(self, artifact: Artifact, dims: Mapping[str, int], *, rows: int) -> BoundKernel:
         """The artifact's kernel. LoadProblem if the file or the launch is wrong; DriverFault."""
-        launch = artifact.launch
-        if launch is None:
-            raise _problem("no_launch", symbol=artifact.symbol, message="the artifact is no GPU kernel")
-        function = self._driver.function(
-            self._module(artifact), artifact.symbol, dynamic_shared_bytes=launch.dynamic_shared_bytes
-        )
+        key = (artifact.library_path, artifact.library_sha256)
+        module, launch = self._modules.pop(key, None), artifact.launch
+        if module is None or launch is None:
+            data, launch = read_cubin(artifact)
+            module = self._driver.load(data)
+        self._modules[key] = module  # the last one used is the last one to go
+        while len(self._modules) > MOST_LOADED:
+            del self._modules[next(iter(self._modules))]
+        function = self._driver.function(module, artifact.symbol, dynamic_shared_bytes=launch.dynamic_shared_bytes)
         return BoundKernel(self._driver, function, artifact, launch, dims, rows)
 
-    def _module(self, artifact: Artifact) -> Any:
-        key = (artifact.library_path, artifact.library_sha256)
-        if key not in self._modules:
-            try:
-                data = Path(artifact.library_path).read_bytes()
-            except OSError as error:
-                raise _problem("artifact_missing", path=artifact.library_path, message=str(error)) from None
-            found = hashlib.sha256(data).hexdigest()
-            if found != artifact.library_sha256:
-                raise _problem(
-                    "artifact_changed", path=artifact.library_path, sha256=found, expected=artifact.library_sha256
-                )
-            self._modules[key] = self._driver.load(data)
-        return self._modules[key]
+    def clear(self) -> None:
+        """Unload those that no kernel needs any more."""
+        self._modules.clear()
 
 
 class BoundKernel:
@@ -68,7 +77,6 @@ class BoundKernel:
             self._function,
             blocks=self._blocks,
             threads=self._launch.threads_per_block,
-            dynamic_shared_bytes=self._launch.dynamic_shared_bytes,
             arguments=arguments,
         )
 

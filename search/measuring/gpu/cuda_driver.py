@@ -6,17 +6,13 @@ Needs the ``cuda`` extra and a driver. The process sees its one device through C
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from search.lowering.contract import Argument
-from search.measuring.gpu.driver import Call, DriverFault, fault_kind
-
-_CODE = re.compile(r"CUDA_ERROR_\w+")
-_DEFAULT_SHARED_BYTES = 48 << 10
-"""Dynamic shared memory that a kernel may have without asking."""
+from search.measuring.gpu.cuda_calls import ask, cuda_packages, driver_fault, told
+from search.measuring.gpu.cuda_kernel import CudaKernel, load_module, passed
+from search.measuring.gpu.driver import Call, DriverFault
 
 
 class CudaDriver:
@@ -25,21 +21,19 @@ class CudaDriver:
     name = "cuda"
 
     def __init__(self, uuid: str) -> None:
+        self._core, self._api = cuda_packages()
         try:
-            import cuda.core
-            from cuda.bindings import driver
-        except ImportError as error:
-            raise DriverFault("CUDA_ERROR_NO_PACKAGE", "lost", f"cuda.core cannot be imported: {error}") from None
-        self._core, self._api = cuda.core, driver
-        try:
-            self._device = cuda.core.Device(0)
+            self._device = self._core.Device(0)
             self._device.set_current()
             found = str(self._device.uuid)
             self._stream = self._device.create_stream()
-            self._handle = driver.CUstream(int(self._stream.handle))
-        except Exception as error:  # whatever it is: there is no device for us
-            fault = _fault(error)
-            raise DriverFault(fault.code, "lost", fault.message) from error
+            self._handle = self._api.CUstream(int(self._stream.handle))
+        except Exception as error:
+            fault = driver_fault(error)
+            if fault is None and not isinstance(error, RuntimeError | OSError):  # those: no driver's library, say
+                raise
+            code = fault.code if fault is not None else "CUDA_ERROR_NOT_OPENED"
+            raise DriverFault(code, "lost", str(error)[:800]) from error
         if _bare(found) != _bare(uuid):
             message = f"the device that CUDA shows is {found}, and it should be {uuid}"
             raise DriverFault("CUDA_ERROR_INVALID_DEVICE", "lost", message)
@@ -47,23 +41,16 @@ class CudaDriver:
     @property
     def last_level_cache_bytes(self) -> int:
         """See Driver."""
-        with _told():
+        with told():
             return int(self._device.properties.l2_cache_size)
 
     def load(self, cubin: bytes) -> Any:
         """See Driver."""
-        with _told():
-            return self._core.ObjectCode.from_cubin(cubin)
+        return load_module(self._core, cubin)
 
     def function(self, module: Any, symbol: str, *, dynamic_shared_bytes: int) -> Any:
         """See Driver."""
-        with _told():
-            kernel = module.get_kernel(symbol)
-            if dynamic_shared_bytes > _DEFAULT_SHARED_BYTES:
-                attribute = self._api.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                handle = self._api.CUkernel(int(kernel.handle))
-                self._ask(self._api.cuKernelSetAttribute, attribute, dynamic_shared_bytes, handle, 0)
-            return kernel
+        return CudaKernel(self._core, self._api, module, symbol, dynamic_shared_bytes=dynamic_shared_bytes)
 
     def bind(
         self,
@@ -71,22 +58,13 @@ class CudaDriver:
         *,
         blocks: int,
         threads: int,
-        dynamic_shared_bytes: int,
         arguments: Sequence[tuple[Argument, int]],
     ) -> Call:
         """See Driver."""
-        config = self._core.LaunchConfig(grid=blocks, block=threads, shmem_size=dynamic_shared_bytes)
-        # A plain int is an address; a dim is an int32 by value, which only a ctypes or numpy scalar says.
-        values = [value if argument.kind == "tensor" else ctypes.c_int32(value) for argument, value in arguments]
-        launch, stream = self._core.launch, self._stream
-
-        def call() -> None:
-            try:  # no context manager here: it would be part of what dispatch costs
-                launch(stream, config, function, *values)
-            except Exception as error:
-                raise _fault(error) from error
-
-        return call
+        config = function.config(blocks=blocks, threads=threads)
+        values = passed([argument for argument, _ in arguments], [value for _, value in arguments])
+        enqueue, stream = function.enqueue, self._stream
+        return lambda: enqueue(stream, config, values)
 
     def bind_copy(self, target: int, source: int, size_bytes: int) -> Call:
         """See Driver."""
@@ -127,15 +105,15 @@ class CudaDriver:
 
     def event(self) -> Any:
         """See Driver."""
-        return self._ask(self._api.cuEventCreate, self._api.CUevent_flags.CU_EVENT_DEFAULT)
+        return _Event(self._api, self._ask(self._api.cuEventCreate, self._api.CUevent_flags.CU_EVENT_DEFAULT))
 
     def record(self, event: Any) -> None:
         """See Driver."""
-        self._ask(self._api.cuEventRecord, event, self._handle)
+        self._ask(self._api.cuEventRecord, event.handle, self._handle)
 
     def elapsed_seconds(self, start: Any, end: Any) -> float:
         """See Driver. The driver's own resolution is half a microsecond."""
-        return float(self._ask(self._api.cuEventElapsedTime, start, end)) * 1e-3
+        return float(self._ask(self._api.cuEventElapsedTime, start.handle, end.handle)) * 1e-3
 
     def synchronize(self) -> None:
         """See Driver."""
@@ -145,7 +123,18 @@ class CudaDriver:
         """See Driver. The context is the process's and ends with it."""
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return _ask(self._api, function, *arguments)
+        return ask(self._api, function, *arguments)
+
+
+class _Event:
+    """A timing event, destroyed with this object."""
+
+    def __init__(self, api: Any, handle: Any) -> None:
+        self._api, self.handle = api, handle
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # a poisoned context takes its events with it
+            self._api.cuEventDestroy(self.handle)
 
 
 class _Graph:
@@ -155,37 +144,11 @@ class _Graph:
         self._api, self._executable, self._stream = api, executable, stream
 
     def __call__(self) -> None:
-        _ask(self._api, self._api.cuGraphLaunch, self._executable, self._stream)
+        ask(self._api, self._api.cuGraphLaunch, self._executable, self._stream)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):  # a poisoned context takes its graphs with it
             self._api.cuGraphExecDestroy(self._executable)
-
-
-def _ask(api: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """A call of the bindings: its value, or DriverFault."""
-    status, *values = function(*arguments)
-    if status != api.CUresult.CUDA_SUCCESS:
-        code = str(status.name)
-        raise DriverFault(code, fault_kind(code), function.__name__)
-    return values[0] if len(values) == 1 else values or None
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """What cuda.core raises as DriverFault, by the driver's name in its message."""
-    try:
-        yield
-    except DriverFault:
-        raise
-    except Exception as error:
-        raise _fault(error) from error
-
-
-def _fault(error: Exception) -> DriverFault:
-    found = _CODE.search(str(error))
-    code = found.group() if found else f"CUDA_ERROR_BY_{type(error).__name__}"
-    return DriverFault(code, fault_kind(code), str(error)[:800])
 
 
 def _bare(uuid: str) -> str:

@@ -82,7 +82,7 @@ class Clock(Protocol):
         ...
 
     def event(self) -> Any:
-        """A timing event."""
+        """A timing event, given back when nothing refers to it any more."""
         ...
 
     def record(self, event: Any) -> None:
@@ -110,7 +110,7 @@ class Driver(Clock, Protocol):
         ...
 
     def load(self, cubin: bytes) -> Any:
-        """A module of compiled kernels."""
+        """A module of compiled kernels, unloaded when nothing refers to it any more."""
         ...
 
     def function(self, module: Any, symbol: str, *, dynamic_shared_bytes: int) -> Any:
@@ -123,7 +123,6 @@ class Driver(Clock, Protocol):
         *,
         blocks: int,
         threads: int,
-        dynamic_shared_bytes: int,
         arguments: Sequence[tuple[Argument, int]],
     ) -> Call:
         """A launch with fixed arguments: addresses of tensors, int32 of dims."""

@@ -92,7 +92,6 @@ class RehearsalDriver:
         *,
         blocks: int,
         threads: int,
-        dynamic_shared_bytes: int,
         arguments: Sequence[tuple[Argument, int]],
     ) -> Call:
         """See Driver."""

@@ -17,6 +17,13 @@ _SAID = {
 """What torch says of a fault that is not a kernel's: the runtime's sentence, not the driver's name."""
 
 
+def torch_fault(error: RuntimeError) -> DriverFault:
+    """What torch raised when it waited for its stream."""
+    words = str(error)
+    code = next((code for phrase, code in _SAID.items() if phrase in words), "CUDA_ERROR_LAUNCH_FAILED")
+    return DriverFault(code, fault_kind(code), words[:800])
+
+
 class TorchClock:
     """See ``driver.Clock``: the current stream of torch's current device."""
 
@@ -64,9 +71,7 @@ class TorchClock:
         try:
             self._torch.cuda.synchronize()
         except RuntimeError as error:
-            words = str(error)
-            code = next((code for phrase, code in _SAID.items() if phrase in words), "CUDA_ERROR_LAUNCH_FAILED")
-            raise DriverFault(code, fault_kind(code), str(error)[:800]) from error
+            raise torch_fault(error) from error
 
 
 class HostClock:

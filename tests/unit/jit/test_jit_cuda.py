@@ -27,6 +27,7 @@ from search.program.resolve import resolve_case
 
 class CUresult(enum.Enum):
     CUDA_SUCCESS = 0
+    CUDA_ERROR_NO_DEVICE = 100
     CUDA_ERROR_INVALID_IMAGE = 200
 
 
@@ -36,6 +37,7 @@ class Gpu:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.stream, self.current, self.status = 11, 0, CUresult.CUDA_SUCCESS
+        self.refusal: Exception | None = None
         cuda = types.SimpleNamespace(
             is_available=lambda: True,
             device_count=lambda: 2,
@@ -54,14 +56,14 @@ class Gpu:
             ),
             Stream=types.SimpleNamespace(from_handle=lambda handle: ("stream", handle)),
             LaunchConfig=lambda **words: words,
-            launch=lambda *words: self.calls.append(("launch", *words)),
+            launch=self._launch,
         )
         driver = types.ModuleType("cuda.bindings.driver")
         driver.__dict__.update(
             CUresult=CUresult,
             CUkernel=lambda handle: handle,
             CUfunction_attribute=types.SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared"),
-            cuKernelGetFunction=lambda kernel: (self.status, 1),
+            cuKernelGetFunction=self._get_function,
             cuKernelSetAttribute=lambda *words: self.calls.append(words) or (self.status,),
         )
         bindings = types.ModuleType("cuda.bindings")
@@ -77,6 +79,14 @@ class Gpu:
             "cuda.bindings": bindings,
             "cuda.bindings.driver": driver,
         }
+
+    def _get_function(self, kernel: Any) -> tuple[CUresult, int]:
+        return self.status, 1
+
+    def _launch(self, *words: Any) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.calls.append(("launch", *words))
 
 
 @pytest.fixture
@@ -146,15 +156,25 @@ def test_what_cannot_be_loaded(gpu: Gpu, tmp_path: Path) -> None:
         loaded(an_artifact(tmp_path))
 
 
-def test_a_refused_launch_says_so(gpu: Gpu, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "error", "message"),
+    [
+        ("CUDA_ERROR_INVALID_VALUE", LaunchFailed, "k: CUDA_ERROR_INVALID_VALUE"),
+        ("CUDA_ERROR_ILLEGAL_ADDRESS", LaunchFailed, "broke the CUDA context of this process; start another"),
+        ("CUDA_ERROR_DEVICE_UNAVAILABLE", DeviceUnavailable, "no way to the GPU: CUDA_ERROR_DEVICE_UNAVAILABLE"),
+    ],
+)
+def test_a_refused_launch_says_so(gpu: Gpu, tmp_path: Path, code: str, error: type[Exception], message: str) -> None:
     function = loaded(an_artifact(tmp_path))
-
-    def refuse(*_: Any) -> None:
-        raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS")
-
-    gpu.core.launch = refuse  # type: ignore[attr-defined]
-    with pytest.raises(LaunchFailed, match="k: CUDA_ERROR_ILLEGAL_ADDRESS"):
+    gpu.refusal = RuntimeError(f"{code}: as the driver says")
+    with pytest.raises(error, match=message):
         function(64, 128, 9)
+
+
+def test_a_gpu_that_vanishes_before_it_is_loaded_into(gpu: Gpu, tmp_path: Path) -> None:
+    gpu.status = CUresult.CUDA_ERROR_NO_DEVICE
+    with pytest.raises(DeviceUnavailable, match="NO_DEVICE"):
+        loaded(an_artifact(tmp_path))
 
 
 def test_which_code_runs_where() -> None:

@@ -19,6 +19,8 @@ from search.measuring.gpu.driver import DriverFault
 
 UUID = "GPU-5f3c1a2b-0000-0000-0000-000000000001"
 _CALLED = [
+    "cuKernelGetFunction",
+    "cuEventDestroy",
     "cuKernelSetAttribute",
     "cuStreamBeginCapture",
     "cuStreamEndCapture",
@@ -49,6 +51,7 @@ class Fake:
     def __init__(self, uuid: str = UUID) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.status = CUresult.CUDA_SUCCESS
+        self.refusal: Exception | None = None
         self.values: dict[str, Any] = {"cuMemAlloc": 512, "cuEventElapsedTime": 2.5, "cuStreamEndCapture": "graph"}
         driver = types.ModuleType("cuda.bindings.driver")
         for name in _CALLED:
@@ -75,7 +78,7 @@ class Fake:
             ObjectCode=types.SimpleNamespace(
                 from_cubin=lambda data: types.SimpleNamespace(get_kernel=lambda symbol: kernel)
             ),
-            launch=lambda *words: self.calls.append(("launch", *words[1:])),
+            launch=self._launch,
         )
         bindings = types.ModuleType("cuda.bindings")
         bindings.driver = driver  # type: ignore[attr-defined]
@@ -83,6 +86,11 @@ class Fake:
         cuda.core, cuda.bindings = core, bindings  # type: ignore[attr-defined]
         self.modules = {"cuda": cuda, "cuda.core": core, "cuda.bindings": bindings, "cuda.bindings.driver": driver}
         self.core = core
+
+    def _launch(self, *words: Any) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.calls.append(("launch", *words[1:]))
 
     def _function(self, name: str) -> Any:
         def called(*words: Any) -> tuple[Any, ...]:
@@ -105,12 +113,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
 def test_a_launch_passes_addresses_and_int32(fake: Fake) -> None:
     driver = CudaDriver(UUID)
     function = driver.function(driver.load(b"cubin"), "k", dynamic_shared_bytes=100_000)
-    assert fake.calls == [("cuKernelSetAttribute", "shared", 100_000, ("kernel", 9), 0)]
+    assert fake.calls == [
+        ("cuKernelGetFunction", ("kernel", 9)),
+        ("cuKernelSetAttribute", "shared", 100_000, ("kernel", 9), 0),
+    ]
     call = driver.bind(
         function,
         blocks=3,
         threads=128,
-        dynamic_shared_bytes=100_000,
         arguments=[(Argument(name="x", kind="tensor"), 1 << 40), (Argument(name="rows", kind="dim"), 12)],
     )
     call()
@@ -152,13 +162,52 @@ def test_faults_have_the_drivers_names(fake: Fake) -> None:
         driver.synchronize()
     assert fault.value.kind == "poisoned"
 
-    def refusing(*_: Any) -> None:
-        raise RuntimeError("CUDA_ERROR_INVALID_VALUE: one of the parameters is not in range")
-
-    fake.core.launch = refusing  # type: ignore[attr-defined]
+    fake.status = CUresult.CUDA_SUCCESS
+    function = driver.function(driver.load(b"cubin"), "k", dynamic_shared_bytes=0)
+    fake.refusal = RuntimeError("CUDA_ERROR_INVALID_VALUE: one of the parameters is not in range")
     with pytest.raises(DriverFault) as refused:
-        driver.bind(object(), blocks=1, threads=1, dynamic_shared_bytes=0, arguments=[])()
+        driver.bind(function, blocks=1, threads=1, arguments=[])()
     assert (refused.value.code, refused.value.kind) == ("CUDA_ERROR_INVALID_VALUE", "refused")
+
+
+@pytest.mark.parametrize("mistake", [TypeError("an integer is required"), ValueError("too many values")])
+def test_what_never_reached_the_driver_is_our_own_mistake(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, mistake: Exception
+) -> None:
+    driver = CudaDriver(UUID)
+    function = driver.function(driver.load(b"cubin"), "k", dynamic_shared_bytes=0)
+    fake.refusal = mistake
+    with pytest.raises(type(mistake)) as raised:
+        driver.bind(function, blocks=1, threads=1, arguments=[])()
+    assert raised.value is mistake
+
+    def mistaken(*_: Any) -> None:
+        raise mistake
+
+    monkeypatch.setattr(fake.core, "Device", mistaken)
+    with pytest.raises(type(mistake)):
+        CudaDriver(UUID)
+
+
+def test_an_error_of_cuda_core_without_a_name_is_the_drivers_all_the_same(fake: Fake) -> None:
+    class CUDAError(Exception):
+        pass
+
+    driver = CudaDriver(UUID)
+    function = driver.function(driver.load(b"cubin"), "k", dynamic_shared_bytes=0)
+    fake.refusal = CUDAError("something new")
+    with pytest.raises(DriverFault, match="CUDA_ERROR_UNNAMED: something new"):
+        driver.bind(function, blocks=1, threads=1, arguments=[])()
+
+
+def test_events_are_given_back(fake: Fake) -> None:
+    driver = CudaDriver(UUID)
+    fake.values["cuEventCreate"] = "event"
+    event = driver.event()
+    driver.record(event)
+    assert fake.calls[-1] == ("cuEventRecord", "event", ("stream", 7))
+    del event
+    assert fake.calls[-1] == ("cuEventDestroy", "event")
 
 
 def test_another_card_than_was_probed(fake: Fake) -> None:
@@ -187,6 +236,8 @@ def test_the_real_packages_have_what_is_called() -> None:
     core = pytest.importorskip("cuda.core")
     driver = importlib.import_module("cuda.bindings.driver")
     assert [name for name in _CALLED if not hasattr(driver, name)] == []
+    errors = importlib.import_module("cuda.core._utils.cuda_utils")
+    assert errors.CUDAError.__name__ == "CUDAError"
     for name in ("Device", "LaunchConfig", "ObjectCode", "launch"):
         assert hasattr(core, name), name
     config = core.LaunchConfig(grid=3, block=128, shmem_size=100_000)

@@ -24,9 +24,7 @@ class Recorded(RehearsalDriver):
         super().__init__(script or Script(), lambda symbol, tensors, dims: None)
 
     def call(self, address: int):
-        bound = self.bind(
-            "k", blocks=1, threads=32, dynamic_shared_bytes=0, arguments=[(Argument(name="x", kind="tensor"), address)]
-        )
+        bound = self.bind("k", blocks=1, threads=32, arguments=[(Argument(name="x", kind="tensor"), address)])
 
         def noted() -> None:
             self.launched.append(address)
