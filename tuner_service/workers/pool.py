@@ -1,4 +1,5 @@
-"""A pool of things that own children: each serves one task at a time, is kept while idle, and closed at the end."""
+"""A pool of things that own children: each serves one task at a time, is kept while it is idle, and closed when the
+pool rests or ends. What was closed is never lent again."""
 
 from __future__ import annotations
 
@@ -9,10 +10,10 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """What a pool holds. It may be used again after it was closed."""
+    """What a pool holds."""
 
     def close(self) -> None:
-        """Ends its children."""
+        """Ends its children. Idempotent."""
         ...
 
 
@@ -26,10 +27,12 @@ class Pool(Generic[Held]):
         self._lock = threading.Lock()
         self._idle: dict[Hashable, list[Held]] = {}
         self._busy: list[Held] = []
+        self._closed = False
 
     @contextmanager
     def lent(self, kind: Hashable, make: Callable[[], Held]) -> Iterator[Held]:
-        """An idle one of that kind, else a new one; idle again when the block ends, however it ends."""
+        """An idle one of that kind, else a new one; idle again when the block ends, however it ends, unless the pool
+        was closed meanwhile."""
         with self._lock:
             idle = self._idle.get(kind)
             one = idle.pop() if idle else None
@@ -39,7 +42,11 @@ class Pool(Generic[Held]):
                 yield one
         finally:
             with self._lock:
-                self._idle.setdefault(kind, []).append(one)
+                keep = not self._closed
+                if keep:
+                    self._idle.setdefault(kind, []).append(one)
+            if not keep:
+                one.close()
 
     @contextmanager
     def single(self, make: Callable[[], Held]) -> Iterator[Held]:
@@ -61,9 +68,10 @@ class Pool(Generic[Held]):
 
     def close(self) -> None:
         """Closes all of them, those in use too: whoever uses them must have been told to stop."""
-        self.rest()
         with self._lock:
+            self._closed = True
             busy = list(self._busy)
+        self.rest()
         for one in busy:
             one.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,8 +23,8 @@ from tuner_service.workers.pool import Pool
 class Toolbox:
     """Performs steps with real compilers and devices. Thread-safe.
 
-    A builder serves one task at a time, and so does a checker: each compile slot gets its own. A device has one
-    measurer, as it has one slot.
+    A builder serves one task at a time, and so do a checker and a measurer: each compile slot gets its own, and each
+    device, which has one slot.
     """
 
     def __init__(
@@ -39,10 +38,9 @@ class Toolbox:
     ) -> None:
         self._devices, self._artifacts, self._work = dict(devices), artifacts, work
         self._timeout_seconds, self._overlap_watch = child_timeout_seconds, overlap_watch
-        self._lock = threading.Lock()
         self._builders: Pool[Builder] = Pool()
         self._checkers: Pool[Checker] = Pool()
-        self._measurers: dict[str, Measurer] = {}
+        self._measurers: Pool[Measurer] = Pool()
 
     def perform(
         self, step: Step, state: CaseState, case: Case, *, device_id: str, cancelled: Callable[[], bool]
@@ -64,9 +62,11 @@ class Toolbox:
         elif queue_of(step) == "compile":
             with self._builders.lent((device.target, device.architecture), make) as builder:
                 yield from perform(step, state, case, self._tools(cancelled, builder=builder))
+        elif device.timed:
+            with self._measurers.lent(device.id, lambda: self._new_measurer(device)) as measurer:
+                yield from perform(step, state, case, self._tools(cancelled, measurer=measurer))
         else:
-            measurer = self._measurer(device) if device.timed else None
-            yield from perform(step, state, case, self._tools(cancelled, measurer=measurer))
+            yield from perform(step, state, case, self._tools(cancelled))
 
     def replay(
         self, step: ReplayStep, state: ReplayState, *, device_id: str, cancelled: Callable[[], bool]
@@ -76,7 +76,7 @@ class Toolbox:
         tools = ReplayTools(
             builder=lambda cpus: self._new_builder(device, cpus),
             build_cpus=tuple(sorted({*device.compile_cpus, *device.measure_cpus})),
-            measurer=lambda: Measurer(device, self._work / "measuring", child_timeout_seconds=self._timeout_seconds),
+            measurer=lambda: self._new_measurer(device),
             cancelled=cancelled,
             compile_timeout_seconds=self._timeout_seconds,
         )
@@ -86,17 +86,13 @@ class Toolbox:
         """Ends the children of builders, checkers and measurers that do nothing now."""
         self._builders.rest()
         self._checkers.rest()
-        with self._lock:
-            measurers = list(self._measurers.values())
-            self._measurers.clear()
-        for measurer in measurers:
-            measurer.close()
+        self._measurers.rest()
 
     def close(self) -> None:
         """Ends every child. Tasks must have been told to stop."""
-        self.rest()
         self._builders.close()
         self._checkers.close()
+        self._measurers.close()
 
     def _tools(
         self,
@@ -132,10 +128,5 @@ class Toolbox:
             child_timeout_seconds=self._timeout_seconds,
         )
 
-    def _measurer(self, device: DeviceSpec) -> Measurer:
-        with self._lock:
-            if device.id not in self._measurers:
-                self._measurers[device.id] = Measurer(
-                    device, self._work / "measuring", child_timeout_seconds=self._timeout_seconds
-                )
-            return self._measurers[device.id]
+    def _new_measurer(self, device: DeviceSpec) -> Measurer:
+        return Measurer(device, self._work / "measuring", child_timeout_seconds=self._timeout_seconds)

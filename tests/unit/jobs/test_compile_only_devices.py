@@ -155,6 +155,9 @@ def test_a_pool_lends_again_what_came_back_and_keeps_kinds_apart() -> None:
         assert (first.closed, second.closed, other.closed) == (1, 1, 0)
         pool.close()
         assert other.closed == 1
+    with pool.lent("sm_90", Held) as fresh:
+        assert fresh is not other, "what was closed is not lent again"
+    assert fresh.closed == 1
     with pool.single(Held) as alone:
         assert alone not in (first, second, other)
     assert alone.closed == 1
