@@ -1,0 +1,91 @@
+"""The devices of a team, as the database knows them: what live workers offer, and why the others cannot be used."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from search.device.spec import DeviceSpec
+from tuner_service.db.engine import Database
+from tuner_service.db.queries import devices as device_queries
+from tuner_service.db.queries import workers as worker_queries
+from tuner_service.errors import DatabaseProblem
+from tuner_service.jobs.quarantine import quarantine_text
+
+log = logging.getLogger(__name__)
+
+
+class DeviceRegistry:
+    """Thread-safe. What it knows is as old as the last :meth:`refresh`."""
+
+    def __init__(self, database: Database, *, lost_seconds: float) -> None:
+        """``lost_seconds``: a worker that was silent for so long offers nothing any more."""
+        self._database, self._lost_seconds = database, lost_seconds
+        self._known: dict[str, DeviceSpec] = {}
+        self._waiting: dict[str, str] = {}
+        self._read = threading.Event()
+
+    @property
+    def known(self) -> Mapping[str, DeviceSpec]:
+        """Every device by id. Of one kind, the one with the fewest unfinished jobs comes first."""
+        return self._known
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """Unfinished jobs and acceptances whose device cannot be used now → the reason."""
+        return self._waiting
+
+    def wait_read(self, timeout_seconds: float) -> bool:
+        """Whether the registry was read within this time."""
+        return self._read.wait(timeout_seconds)
+
+    def refresh(self) -> bool:
+        """Reads it again; True when a device came, went or changed. DatabaseProblem."""
+        with self._database.read() as session:
+            rows = device_queries.list_devices(session)
+            workers = worker_queries.list_workers(session)
+            quarantined = worker_queries.quarantines(session)
+            bound = worker_queries.unfinished_work(session)
+        load = dict.fromkeys((row["id"] for row in rows), 0)
+        for device_id in bound.values():
+            load[device_id] = load.get(device_id, 0) + 1
+        rows.sort(key=lambda row: (load[row["id"]], row["id"]))
+        before, known = self._known, {}
+        for row in rows:
+            spec = DeviceSpec.from_document(row)
+            reason = self._absence(spec.id, workers)
+            if spec.id in quarantined:
+                reason = quarantine_text(quarantined[spec.id])
+            known[spec.id] = spec if reason is None else replace(spec, available=False, reason=reason)
+        self._waiting = {
+            job_id: f"device {device_id} is unavailable: {known[device_id].reason}"
+            for job_id, device_id in bound.items()
+            if device_id in known and not known[device_id].available
+        }
+        self._known = known
+        self._read.set()
+        return before != known
+
+    def refresh_quietly(self) -> bool:
+        """As :meth:`refresh`; a database that cannot be asked is noted, and what is known stays."""
+        try:
+            return self.refresh()
+        except DatabaseProblem as error:
+            log.warning("the devices of the workers cannot be read: %s", error)
+            return False
+
+    def _absence(self, device_id: str, workers: list[dict[str, Any]]) -> str | None:
+        """Why no worker offers a device now; None when one does. ``workers``: the last started first."""
+        offering = [worker for worker in workers if device_id in worker["devices"]]
+        for worker in offering:
+            if worker["state"] == "running" and worker["silent_seconds"] < self._lost_seconds:
+                return None
+        for worker in offering:
+            if worker["state"] == "draining":
+                return f"worker {worker['id']} is stopping; the device is back when a worker attaches it again"
+            if worker["state"] == "running":
+                return f"worker {worker['id']} was last heard of {worker['silent_seconds']:.0f} s ago"
+        return "no worker offers it; attach it with tuner worker"
