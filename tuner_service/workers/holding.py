@@ -7,7 +7,6 @@ have taken a lease over measures nothing on that device until it holds the lease
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import threading
 import time
@@ -35,7 +34,7 @@ def this_place() -> str:
     """Where pids mean what they mean here: this boot of this machine, and this namespace of pids."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
-        return f"{boot.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+        return f"{boot.read_text().strip()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return f"unknown {secrets.token_hex(8)}"  # nobody else's
 
@@ -54,8 +53,10 @@ class Holding:
         changed: Callable[[], None] = lambda: None,
         beaten: Callable[[], None] = lambda: None,
     ) -> None:
-        """``row``: id, host, pid, place, version, compile_slots. ``devices``: those that it is to offer, by id; ``changed``
-        is called when it may use others than before, ``beaten`` after each sign of life."""
+        """``row``: id, host, pid, place, version, compile_slots. ``devices``: those that it is to offer, by id.
+
+        ``changed`` is called when it may use others than before, ``beaten`` after each sign of life.
+        """
         self._database, self._row = database, dict(row)
         self.worker_id = str(row["id"])
         self._devices, self._compile_keys = devices, compile_keys
@@ -133,7 +134,11 @@ class Holding:
                     else:
                         others[spec.id] = holder
                 noted = self._note(session, [wanted[id_] for id_ in held], now)
-                serves = {"devices": sorted(held), "compile_keys": self._compile_keys(), "state": self._state}
+                serves: dict[str, Any] = {
+                    "devices": sorted(held),
+                    "compile_keys": self._compile_keys(),
+                    "state": self._state,
+                }
                 if not worker_queries.beat_worker(session, self.worker_id, **serves):
                     worker_queries.register_worker(session, {**self._row, **serves})
             self._noted = noted
