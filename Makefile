@@ -26,7 +26,7 @@ check-machine:
 $(STAMP): pyproject.toml | check-machine
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tune,cuda,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tune,cuda,postgres,dev]'
 	@touch $@
 
 demo: $(STAMP)

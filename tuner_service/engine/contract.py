@@ -7,7 +7,7 @@ repeated at any time; ``advance`` asks again for whatever is still missing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Protocol
 
 Queue = Literal["compile", "device"]
@@ -28,6 +28,18 @@ class Task:
     priority: int
     """Smaller runs first among waiting tasks of a queue."""
     payload: Mapping[str, Any]
+    compile_key: str = ""
+    """What must be equal for a ``compile`` task's artifact to be the same: workers that have it take the task."""
+
+    def document(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Task:
+        """Inverse of :meth:`document`; members that another version added are left out. KeyError, TypeError."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in known})
 
 
 Handler = Callable[[Task, Callable[[], bool]], None]
@@ -36,7 +48,10 @@ candidate's faults; an exception is a bug of ours and is reported through ``on_f
 
 
 class Engine(Protocol):
-    """Thread-safe. Handlers are injected by the app; after each task the engine calls ``after(job_id)``."""
+    """Thread-safe. Handlers are injected by the app; after each task the engine calls ``after(job_id)``.
+
+    An engine whose tasks are in a database raises DatabaseProblem from ``submit``, ``in_flight`` and ``cancel``.
+    """
 
     def start(self) -> None:
         """Begin to run tasks."""
@@ -47,7 +62,7 @@ class Engine(Protocol):
         ...
 
     def in_flight(self, job_id: str) -> frozenset[str]:
-        """Keys of this job's queued and running tasks."""
+        """Keys of this job's queued and running tasks, whoever runs them."""
         ...
 
     def cancel(self, job_id: str) -> None:
@@ -55,5 +70,8 @@ class Engine(Protocol):
         ...
 
     def close(self, *, timeout_seconds: float) -> None:
-        """Stop: withdraw queued tasks, cancel running ones, wait for them."""
+        """Stop: begin nothing more, cancel what this engine runs, wait for it.
+
+        Tasks that wait are withdrawn where no other process could take them.
+        """
         ...

@@ -1,0 +1,361 @@
+"""Scale-out engine: tasks wait in PostgreSQL, and any process takes what its slots can do. Workers only dial out.
+
+The slots are threads that wait for killable children, as in the embedded engine. They are ours and not Procrastinate's
+Worker: that one ends when the database is away, waits for everything it runs before it comes back, and gives no sign of
+life meanwhile, so that a task of minutes would be taken for lost. Here a task goes on through an outage, and only what
+could not be said in time is void.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from tuner_service.engine.contract import Handler, Task
+from tuner_service.engine.queue import Fetched, PostgresQueue, compile_queue, device_queue
+from tuner_service.engine.quiet import ProcessQuietGate, QuietGate
+from tuner_service.errors import DatabaseProblem
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 3.0
+"""Between two signs of life."""
+POLL_SECONDS = 1.0
+"""A notice may get lost: idle slots look by themselves, and running tasks are asked after, so often."""
+LAST_LOOK_SECONDS = 0.05
+BACKOFF_SECONDS = (0.2, 5.0)
+"""First and longest pause between two tries while the database is away."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Running:
+    """A task that this process has taken."""
+
+    row: Fetched
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def task(self) -> Task:
+        return self.row.task
+
+
+class PostgresEngine:
+    """``engine.contract.Engine`` on PostgreSQL. Without slots it only submits, cancels and looks."""
+
+    def __init__(
+        self,
+        *,
+        database_url: str,
+        handler: Handler,
+        after: Callable[[str], None],
+        on_failure: Callable[[Task, BaseException], None],
+        worker_id: str = "",
+        compile_slots: int = 0,
+        devices: Sequence[str] = (),
+        compile_queues: Sequence[str] = ("",),
+        quiet: QuietGate | None = None,
+    ) -> None:
+        """``worker_id``: name of this process in its log. ``compile_queues``: the compile keys whose tasks its compile
+        slots take. ``quiet``: who keeps compiling and quiet measurements apart; default: this process alone.
+
+        Nothing connects before ``start`` or the first question.
+        """
+        self._handler, self._after, self._on_failure = handler, after, on_failure
+        self.worker_id = worker_id
+        self._queue = PostgresQueue(database_url)
+        self._quiet: QuietGate = quiet or ProcessQuietGate()
+        compiling = tuple(compile_queue(key) for key in compile_queues)
+        self._slots = [compiling] * compile_slots + [(device_queue(device),) for device in devices]
+        self._lock = threading.Lock()
+        self._fetching = threading.Lock()
+        """Held while a task is taken, so that what this process has taken is known whenever it is free."""
+        self._worker: int | None = None
+        self._running: dict[int, _Running] = {}
+        self._doubtful = False
+        """A task may have been taken without our hearing of it."""
+        self._woken = threading.Condition()
+        self._wakes = 0
+        self._draining, self._stopping, self._gave_up = threading.Event(), threading.Event(), threading.Event()
+        self._compiling = 0
+        self._compiles_started = 0
+        self._away = False
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Begin to run tasks; returns at once, whether or not the database is there."""
+        if not self._slots:
+            return
+        for number, slot in enumerate(self._slots):
+            name = f"{slot[0].partition(':')[0]}-{number}"
+            self._threads.append(threading.Thread(target=self._work, args=(slot,), name=name, daemon=True))
+        self._threads.append(threading.Thread(target=self._watch, name="signs-of-life", daemon=True))
+        for thread in self._threads:
+            thread.start()
+        queues = sorted({queue for slot in self._slots for queue in slot})
+        self._queue.listen(queues, on_task=self._wake, on_stop=self._cancel_row)
+
+    def submit(self, task: Task) -> bool:
+        """Queue a task; False when its key is in flight already, wherever, or the engine stops. DatabaseProblem."""
+        return not self._stopping.is_set() and self._queue.submit(task)
+
+    def in_flight(self, job_id: str) -> frozenset[str]:
+        """Keys of this job's queued and running tasks, of every process. DatabaseProblem."""
+        return self._queue.in_flight(job_id)
+
+    def cancel(self, job_id: str) -> None:
+        """Withdraw queued tasks of the job, make ``cancelled()`` true for running ones, wherever. DatabaseProblem."""
+        try:
+            self._queue.cancel(job_id)  # first: a slot that becomes free takes the next task
+        finally:
+            with self._lock:
+                mine = [running for running in self._running.values() if running.task.job_id == job_id]
+            for running in mine:
+                running.cancelled.set()
+
+    def running(self, device_id: str) -> Task | None:
+        """The task that holds a device's slot, in whatever process. DatabaseProblem."""
+        return self._queue.holder(device_id)
+
+    def drain(self, *, timeout_seconds: float) -> bool:
+        """Takes nothing more and waits for what runs; False when something still runs after that time."""
+        self._draining.set()
+        self._wake()
+        deadline = time.monotonic() + timeout_seconds
+        while self._is_busy():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def close(self, *, timeout_seconds: float) -> None:
+        """Stop: take nothing more, cancel what runs here, wait for it. What waits in the queue is for the others.
+
+        What still runs after that time is not waited for; its worker gives no further sign of life.
+        """
+        self._stopping.set()
+        with self._lock:
+            for running in self._running.values():
+                running.cancelled.set()
+        self._wake()
+        deadline = time.monotonic() + timeout_seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self._gave_up.set()
+        if self._worker is not None and not self._is_busy():
+            try:
+                self._queue.unregister(self._worker)
+            except DatabaseProblem as problem:
+                log.info("worker %s could not say that it leaves: %s", self.worker_id, problem)
+        self._queue.close()
+
+    def overlap_watch(self) -> Callable[[], bool]:
+        """A function that says whether compiling went on here at any moment since it was last asked."""
+        with self._lock:
+            seen, ran = self._compiles_started, self._compiling > 0
+
+        def overlapped() -> bool:
+            nonlocal seen, ran
+            with self._lock:
+                answer = ran or self._compiling > 0 or self._compiles_started != seen
+                seen, ran = self._compiles_started, self._compiling > 0
+            return answer
+
+        return overlapped
+
+    def _work(self, queues: Sequence[str]) -> None:
+        """One slot: takes tasks until it is told to stop, whatever happens to the database."""
+        pauses = _pauses()
+        while not (self._stopping.is_set() or self._draining.is_set()):
+            seen = self._wakes
+            try:
+                worked = self._take(queues)
+            except DatabaseProblem as problem:
+                self._note_away(problem)
+                self._stopping.wait(next(pauses))
+                continue
+            except Exception:  # a bug of ours must not cost a slot
+                log.exception("a slot of worker %s broke", self.worker_id)
+                self._stopping.wait(next(pauses))
+                continue
+            pauses = _pauses()
+            if not worked:
+                self._wait(seen)
+
+    def _take(self, queues: Sequence[str]) -> bool:
+        """Takes a task and does it; False when there was none. DatabaseProblem, and nothing is taken then."""
+        if queues[0].startswith("device:"):
+            running = self._fetch(queues)
+        else:
+            # The gate first: what this host may not compile now, another one may.
+            with self._quiet.compiling(stopping=self._is_leaving) as granted:
+                running = self._fetch(queues) if granted else None
+        if running is None:
+            return False
+        with self._gate(running) as granted:
+            if granted:
+                self._perform(running)
+        self._finish(running)
+        return True
+
+    def _gate(self, running: _Running) -> AbstractContextManager[bool]:
+        """Lets a task in; not once it is cancelled."""
+        if running.task.queue == "compile":
+            return self._quiet.compiling(stopping=running.cancelled.is_set)
+        return self._quiet.quietly(stopping=running.cancelled.is_set) if running.task.quiet else nullcontext(True)
+
+    def _fetch(self, queues: Sequence[str]) -> _Running | None:
+        with self._fetching:
+            if self._is_leaving():
+                return None
+            if self._worker is None:
+                self._worker = self._queue.register()
+                log.info("worker %s takes tasks (row %d)", self.worker_id, self._worker)
+            if self._doubtful:
+                self._hand_back_unknown(self._worker)
+            self._doubtful = True  # until the answer is here
+            row = self._queue.fetch(self._worker, queues)
+            self._doubtful = False
+            self._note_back()
+            if row is None:
+                return None
+            running = _Running(row=row)
+            with self._lock:
+                self._running[row.id] = running
+                if self._stopping.is_set():
+                    running.cancelled.set()
+            return running
+
+    def _hand_back_unknown(self, worker: int) -> None:
+        """Tasks that we took in an answer that never came: the ledger asks for them again."""
+        for row_id, (task, _) in self._queue.doing(worker).items():
+            if row_id not in self._running:
+                log.warning("task %s was taken as the database went away; it is handed back", task.key)
+                self._queue.finish(row_id)
+                self._announce(task)
+
+    def _perform(self, running: _Running) -> None:
+        task = running.task
+        with self._lock:
+            compiles = task.queue == "compile"
+            self._compiling += compiles
+            self._compiles_started += compiles
+        try:
+            self._handler(task, running.cancelled.is_set)
+        except BaseException as error:
+            self._report(task, error)
+        finally:
+            with self._lock:
+                self._compiling -= compiles
+
+    def _finish(self, running: _Running) -> None:
+        """Takes the task off the queue, as soon as the database lets us."""
+        for pause in _pauses():
+            try:
+                self._queue.finish(running.row.id)
+                break
+            except DatabaseProblem as problem:
+                self._note_away(problem)
+            if self._gave_up.wait(pause):
+                break
+        with self._lock:
+            del self._running[running.row.id]
+        self._announce(running.task)
+
+    def _announce(self, task: Task) -> None:
+        try:
+            self._after(task.job_id)
+        except Exception:
+            log.exception("the end of task %s could not be announced", task.key)
+
+    def _report(self, task: Task, error: BaseException) -> None:
+        """A slot must outlive whatever a task or its report raises: the ledger is asked again anyway."""
+        try:
+            self._on_failure(task, error)
+        except Exception:
+            log.exception("the failure of task %s could not be recorded", task.key)
+
+    def _watch(self) -> None:
+        """Signs of life, and tasks that are not ours any more. Goes on until everything has ended."""
+        beaten = time.monotonic() - BEAT_SECONDS
+        while not self._gave_up.is_set():
+            try:
+                if self._worker is not None and time.monotonic() - beaten >= BEAT_SECONDS:
+                    self._beat(self._worker)
+                    beaten = time.monotonic()
+                self._look_after()
+            except DatabaseProblem as problem:
+                self._note_away(problem)
+            if self._stopping.is_set() and not self._is_busy():
+                return
+            if not self._stopping.wait(POLL_SECONDS):
+                continue
+            self._gave_up.wait(LAST_LOOK_SECONDS)
+
+    def _beat(self, worker: int) -> None:
+        if not self._queue.beat(worker):
+            with self._fetching:
+                if self._worker == worker:
+                    log.warning("worker %s was away for so long that it was forgotten; it comes back", self.worker_id)
+                    self._worker = None
+
+    def _look_after(self) -> None:
+        """Stops what was cancelled elsewhere, and what was given up as lost and may run elsewhere by now."""
+        with self._lock:
+            mine = dict(self._running)
+        if not mine or self._worker is None:
+            return
+        standing = self._queue.doing(self._worker)
+        for row_id, running in mine.items():
+            if row_id not in standing and row_id in self._running and not running.cancelled.is_set():
+                log.warning("task %s was given up while this worker was away; it stops", running.task.key)
+                running.cancelled.set()
+            elif row_id in standing and standing[row_id][1]:
+                running.cancelled.set()
+
+    def _cancel_row(self, row_id: int) -> None:
+        with self._lock:
+            running = self._running.get(row_id)
+        if running is not None:
+            running.cancelled.set()
+
+    def _wake(self) -> None:
+        with self._woken:
+            self._wakes += 1
+            self._woken.notify_all()
+
+    def _wait(self, seen: int) -> None:
+        """Until something was heard after ``seen``, or it is time to look again."""
+        with self._woken:
+            self._woken.wait_for(lambda: self._wakes != seen, POLL_SECONDS)
+
+    def _is_leaving(self) -> bool:
+        return self._stopping.is_set() or self._draining.is_set()
+
+    def _is_busy(self) -> bool:
+        with self._fetching, self._lock:
+            return bool(self._running)
+
+    def _note_away(self, problem: DatabaseProblem) -> None:
+        with self._lock:
+            known, self._away = self._away, True
+        if not known:
+            log.warning("worker %s goes on without the queue: %s", self.worker_id, problem)
+
+    def _note_back(self) -> None:
+        with self._lock:
+            known, self._away = self._away, False
+        if known:
+            log.info("worker %s is back at the queue", self.worker_id)
+
+
+def _pauses() -> Iterator[float]:
+    """Pauses between tries: each about twice the last, a little by chance, so that not all come at once."""
+    pause, longest = BACKOFF_SECONDS
+    while True:
+        yield pause * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
+        pause = min(longest, pause * 2)
