@@ -57,11 +57,11 @@ def gpu_device(
     )
 
 
-def absent_gpu(reason: str) -> DeviceSpec:
-    """The device that says why there is no GPU."""
+def absent_gpu(reason: str, *, place: int | None = None) -> DeviceSpec:
+    """The device that says why there is no GPU, or none at a place among others."""
     identity: dict[str, Any] = {}
     return DeviceSpec(
-        id=ABSENT_KIND,
+        id=ABSENT_KIND if place is None else f"{ABSENT_KIND}:{place}",
         kind=ABSENT_KIND,
         target="cuda",
         name="NVIDIA GPU",
@@ -85,19 +85,29 @@ def short_uuid(uuid: str) -> str:
     return uuid.lower().removeprefix("gpu-").replace("-", "")[:12]
 
 
+def counts(shown: str | None) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES names cards by number, which is CUDA's own unless it is told to count otherwise."""
+    return shown is not None and any(part.strip().isdigit() for part in shown.split(","))
+
+
 def visible(cards: Sequence[Mapping[str, Any]], shown: str | None) -> list[Mapping[str, Any]]:
-    """The cards that CUDA_VISIBLE_DEVICES (None: not set) shows: by place, or by the beginning of a uuid."""
+    """The cards that CUDA_VISIBLE_DEVICES (None: not set) shows: by place on the bus, or by the beginning of a uuid."""
     if shown is None:
         return list(cards)
     found: list[Mapping[str, Any]] = []
-    for word in (part.strip() for part in shown.split(",")):
-        if word.isdigit():
-            found += cards[int(word) : int(word) + 1]
-        elif word.lower().startswith("gpu-"):
-            found += [card for card in cards if card["uuid"].lower().startswith(word.lower())]
-        else:
+    for word in (part.strip().lower() for part in shown.split(",")):
+        named = [card for card in cards if word.startswith("gpu-") and str(card.get("uuid")).lower().startswith(word)]
+        named += cards[int(word) : int(word) + 1] if word.isdigit() else []
+        if not named:
             break  # as CUDA has it: the first word that names nothing ends the list
+        found += named
     return found
+
+
+def of_uuids(cards: Sequence[Mapping[str, Any]], uuids: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The cards with these uuids, in their order."""
+    by_uuid = {str(card["uuid"]).lower(): card for card in cards if "uuid" in card}
+    return [by_uuid[uuid.lower()] for uuid in uuids if uuid.lower() in by_uuid]
 
 
 def code_architecture(major: int, minor: int) -> str:

@@ -21,7 +21,7 @@ def probe_cpu(*, toolchain: Mapping[str, Any], unavailable: str | None) -> Devic
     both share it, and the trials say that they overlapped.
     """
     device = this_device()
-    measure, compile_ = _cpus()
+    measure, compile_ = split_cpus()
     return DeviceSpec(
         id=f"cpu:{device.digest[:12]}",
         kind="cpu",
@@ -66,11 +66,11 @@ def compile_only(
         timed=False,
         architecture=architecture,
         limits=limits or {},
-        compile_cpus=_cpus()[1],
+        compile_cpus=split_cpus()[1],
     )
 
 
-def _cpus() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """CPU ids: the one that measures, and those that compile meanwhile."""
+def split_cpus() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """CPU ids of this process: the one that measures, and those that compile meanwhile (the same one, if it is one)."""
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     return tuple(cpus[-1:]), tuple(cpus[:-1] or cpus)

@@ -24,7 +24,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.delenv("TUNER_NVCC", raising=False)
-    monkeypatch.setattr(toolchain, "USUAL_NVCC", "/nowhere/nvcc")
+    monkeypatch.setattr(nvcc, "USUAL_NVCC", "/nowhere/nvcc")
     monkeypatch.setattr(wheels, "wheel_file", lambda distribution, ending: None)
     monkeypatch.setattr(wheels, "wheel_library", lambda distribution, stem: None)
     monkeypatch.setattr(toolchain, "tilelang_folder", lambda: tmp_path)
@@ -94,6 +94,25 @@ def test_a_broken_nvdisasm_is_a_reason(script: str, words: str, tools, monkeypat
     tools(nvcc=ANSWERS % "exit 0", nvdisasm=script)
     monkeypatch.setattr(nvdisasm, "ANSWER_SECONDS", 0.5 if "1000" in script else 20.0)
     assert words in str(toolchain.check("sm_90"))
+
+
+def test_nvdisasm_is_looked_for_beside_nvcc(tools, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toolkit in the usual place is not on the PATH; nor is all of one whose nvcc is a link."""
+    tools(nvcc=ANSWERS % "exit 0")
+    toolkit = (tmp_path / "bin").rename(tmp_path / "toolkit")
+    assert "nvcc was not found" in str(toolchain.check("sm_90"))
+    with pytest.raises(ToolchainUnavailable, match="nvdisasm not found"):
+        nvdisasm.nvdisasm()
+    monkeypatch.setattr(nvcc, "USUAL_NVCC", str(toolkit / "nvcc"))
+    assert nvdisasm.nvdisasm() == str(toolkit / "nvdisasm")
+    assert nvdisasm.nvdisasm_version() == (13, 0)
+    monkeypatch.setattr(nvcc, "USUAL_NVCC", "/nowhere/nvcc")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").symlink_to(toolkit / "nvcc")
+    assert nvdisasm.nvdisasm() == str(toolkit / "nvdisasm")
+    monkeypatch.setenv("TUNER_NVCC", "none")
+    with pytest.raises(ToolchainUnavailable, match="nvdisasm not found"):
+        nvdisasm.nvdisasm()
 
 
 def test_architectures(tools) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,9 @@ from search.lowering.command import CommandTimeout, Ended, run_command
 from search.lowering.cuda.compiler import Compiled, CompileError, excerpt
 from search.lowering.cuda.headers import headers_sha256, template_folders
 
+COMPILER_VARIABLE = "TUNER_NVCC"
+NO_NVCC = "none"
+USUAL_NVCC = "/usr/local/cuda/bin/nvcc"
 NVCC_FLAGS: tuple[str, ...] = ("-std=c++20",)
 """TileLang's own. Never --use_fast_math: it changes what the numbers do."""
 _REPORT_FLAGS = ("-Xptxas", "-v", "-w")
@@ -25,6 +29,14 @@ _VERSION = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _ARCHITECTURE = re.compile(r"^sm_\d+$", re.MULTILINE)
 _SETTING = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
 _PREPROCESSOR = re.compile(r'^#\$ "?([^\s"]+)"? .*\s-E\s', re.MULTILINE)
+
+
+def nvcc_path() -> str | None:
+    """The nvcc that ``TUNER_NVCC`` names, and no other; unset, that of the PATH, else the usual one. None: none."""
+    wanted = os.environ.get(COMPILER_VARIABLE)
+    if wanted == NO_NVCC:
+        return None
+    return shutil.which(wanted) if wanted else shutil.which("nvcc") or shutil.which(USUAL_NVCC)
 
 
 class Nvcc:

@@ -1,4 +1,4 @@
-"""nvdisasm: the machine code of a cubin as text. From a toolkit on the PATH, or from PyPI."""
+"""nvdisasm: the machine code of a cubin as text. From PyPI, from the PATH, or from the toolkit that has the nvcc."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from search.errors import ToolchainUnavailable
 from search.lowering.command import CommandTimeout, run_command
 from search.lowering.cuda import wheels
+from search.lowering.cuda.nvcc import nvcc_path
 
 LISTING_SECONDS = 60.0
 ANSWER_SECONDS = 5.0
@@ -20,10 +21,16 @@ _VERSION = re.compile(r"release (\d+)\.(\d+)")
 def nvdisasm() -> str:
     """Absolute path. Raises ToolchainUnavailable."""
     packaged = wheels.wheel_file(wheels.NVDISASM, "bin/nvdisasm")
-    found = str(packaged) if packaged is not None else shutil.which("nvdisasm")
+    found = str(packaged) if packaged is not None else shutil.which("nvdisasm") or _beside_nvcc()
     if found is None:
         raise ToolchainUnavailable("nvdisasm not found; install the extra 'cuda' or a full CUDA toolkit")
     return found
+
+
+def _beside_nvcc() -> str | None:
+    """That of the nvcc's own folder: a toolkit that is not on the PATH, or whose nvcc alone is linked there."""
+    compiler = nvcc_path()
+    return None if compiler is None else shutil.which(str(Path(compiler).resolve().with_name("nvdisasm")))
 
 
 def disassemble(cubin: bytes) -> str:

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,13 @@ from search.lowering.cuda.architectures import ARCHITECTURES, unknown_limits
 from search.lowering.cuda.batch import Member, batch_text
 from search.lowering.cuda.compiler import CompileError, CudaCompiler
 from search.lowering.cuda.facts import read_facts
-from search.lowering.cuda.nvcc import Nvcc
+from search.lowering.cuda.nvcc import COMPILER_VARIABLE, NO_NVCC, Nvcc, nvcc_path
 from search.lowering.cuda.nvdisasm import nvdisasm_version
 from search.lowering.cuda.nvrtc import Nvrtc
 from search.lowering.file_hashes import FileHashes
 from search.lowering.sources import lowering_sha256
 from search.lowering.tilelang_package import NO_TILELANG, describe_tilelang, tilelang_folder
 
-COMPILER_VARIABLE = "TUNER_NVCC"
-NO_NVCC = "none"
-USUAL_NVCC = "/usr/local/cuda/bin/nvcc"
 MAJOR_VERSION = 13
 """Of CUDA: what was tried. Another compiles other code, or nothing."""
 CHECK_SECONDS = 20.0
@@ -46,17 +42,11 @@ extern "C" __global__ void {_CHECK_SYMBOL}(float* x) {{ x[0] = tl::AllReduce<tl:
 
 def cuda_compiler() -> CudaCompiler:
     """The compiler that builds here; close it when done. Raises ToolchainUnavailable."""
-    wanted = os.environ.get(COMPILER_VARIABLE)
-    if wanted == NO_NVCC:
-        return Nvrtc()
-    if wanted:
-        found = shutil.which(wanted)
-        if found is None:
-            raise ToolchainUnavailable(
-                f"CUDA compiler {wanted!r} not found; set {COMPILER_VARIABLE} to an nvcc, or to '{NO_NVCC}' for NVRTC"
-            )
-        return Nvcc(found)
-    found = shutil.which("nvcc") or shutil.which(USUAL_NVCC)
+    wanted, found = os.environ.get(COMPILER_VARIABLE), nvcc_path()
+    if found is None and wanted and wanted != NO_NVCC:
+        raise ToolchainUnavailable(
+            f"CUDA compiler {wanted!r} not found; set {COMPILER_VARIABLE} to an nvcc, or to '{NO_NVCC}' for NVRTC"
+        )
     return Nvrtc() if found is None else Nvcc(found)
 
 

@@ -91,17 +91,26 @@ def started() -> Any:
 
 
 def cards() -> list[dict[str, Any]]:
-    """One JSON object of facts per card, in NVML's order. DriverFault when there is no driver that works."""
+    """One JSON object of facts per card, in the order of their places on the bus; ``lost`` alone, with the reason, of
+    one that does not answer. DriverFault when there is no driver that works."""
     api = started()
     try:
         count = api.nvmlDeviceGetCount()
         driver = _text(api.nvmlSystemGetDriverVersion())
-        return [_facts(api, api.nvmlDeviceGetHandleByIndex(place), driver) for place in range(count)]
+        return [_card(api, place, driver) for place in range(count)]
     except api.NVMLError as error:
         raise DriverFault("NVML_ERROR", "lost", str(error)) from None
     finally:
         with contextlib.suppress(api.NVMLError):
             api.nvmlShutdown()
+
+
+def _card(api: Any, place: int, driver: str) -> dict[str, Any]:
+    """The facts of one card; what is wrong with it says nothing of the others."""
+    try:
+        return _facts(api, api.nvmlDeviceGetHandleByIndex(place), driver)
+    except (api.NVMLError, DriverFault) as error:
+        return {"lost": f"card {place} does not answer: {error}"}
 
 
 def _facts(api: Any, card: Any, driver: str) -> dict[str, Any]:

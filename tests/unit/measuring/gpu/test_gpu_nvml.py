@@ -82,6 +82,26 @@ def test_facts_of_a_card(nvml: Any) -> None:
     assert facts["compute_processes"] == [5, 6]
 
 
+def test_a_card_that_is_lost_says_nothing_of_the_others(nvml: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(place: int) -> str:
+        if place == 0:
+            raise NVMLError("GPU is lost")
+        return f"card {place}"
+
+    def name(card: str) -> str:
+        if card == "card 1":
+            raise NVMLError("Unknown Error")
+        return "NVIDIA H200"
+
+    nvml(nvmlDeviceGetCount=3)
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetHandleByIndex", handle)
+    monkeypatch.setattr(sys.modules["pynvml"], "nvmlDeviceGetName", name)
+    gone, broken, good = cards()
+    assert gone == {"lost": "card 0 does not answer: GPU is lost"}
+    assert broken == {"lost": "card 1 does not answer: Unknown Error"}
+    assert good["name"] == "NVIDIA H200"
+
+
 def test_a_moment_of_a_card(nvml: Any) -> None:
     nvml()
     state = NvmlCard("GPU-1").state()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from search.device.gpu import code_architecture, gpu_device, kind_of, visible
+from search.device.probe import split_cpus
 from search.device.spec import DeviceSpec
 from search.measuring.gpu.attached import attached_gpus
+from search.measuring.gpu.driver import DriverFault
+from search.measuring.gpu.probe_child import shown_uuids
 
 H200: dict[str, Any] = {
     "name": "NVIDIA H200",
@@ -65,6 +70,60 @@ def test_cuda_visible_devices() -> None:
     assert visible(cards, "GPU-5f3c") == [cards[0]]
     assert visible(cards, "") == []
     assert visible(cards, "0,-1,1") == [cards[0]]
+    assert visible(cards, "0,7,1") == [cards[0]]
+    assert visible(cards, "GPU-no,0") == []
+    assert visible([{"lost": "card 0 does not answer"}, *cards], "1") == [cards[0]]
+
+
+def test_numbers_are_cudas_own_and_become_uuids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA counts the fastest card first: its 0 may be the second on the bus."""
+    slow, fast = {**H200, "uuid": "GPU-AA", "name": "NVIDIA T4"}, {**H200, "uuid": "GPU-bb"}
+    body = (
+        "import os\n"
+        "asked = 'order' in sys.argv and os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+        f"shown = {{False: None, '0': ['GPU-bb'], '1,0': ['GPU-aa', 'GPU-bb']}}[asked]\n"
+        f"channel.answer({{'cards': {[slow, fast]!r}, 'shown': shown, 'unshown': None}})"
+    )
+
+    def found(shown: str, order: str | None = None) -> list[str | None]:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        monkeypatch.setenv("CUDA_DEVICE_ORDER", order or "FASTEST_FIRST")
+        return [device.uuid for device in probed(body, tmp_path, monkeypatch)]
+
+    assert found("0") == ["GPU-bb"]
+    assert found("1,0") == ["GPU-AA", "GPU-bb"]
+    assert found("0", "PCI_BUS_ID") == ["GPU-AA"]
+    assert found("GPU-bb") == ["GPU-bb"]
+    silent = f"channel.answer({{'cards': {[slow, fast]!r}, 'shown': None, 'unshown': 'no cuda package'}})"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    (unknown,) = probed(silent, tmp_path, monkeypatch)
+    assert "counts as CUDA does, and CUDA does not say how (no cuda package)" in str(unknown.reason)
+    (alone,) = probed(silent.replace(repr(slow) + ", ", ""), tmp_path, monkeypatch)
+    assert alone.uuid == "GPU-bb", "a single card is number 0 in any order"
+
+
+def test_cuda_says_which_cards_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = types.ModuleType("cuda.bindings.driver")
+    bus = [bytes(15) + b"\x01", bytes(15) + b"\x02"]
+    success = types.SimpleNamespace(name="CUDA_SUCCESS")
+    driver.__dict__.update(
+        CUresult=types.SimpleNamespace(CUDA_SUCCESS=success),
+        cuInit=lambda flags: (success,),
+        cuDeviceGetCount=lambda: (success, 2),
+        cuDeviceGet=lambda place: (success, 1 - place),
+        cuDeviceGetUuid=lambda device: (success, types.SimpleNamespace(bytes=bus[device])),
+    )
+    bindings = types.ModuleType("cuda.bindings")
+    bindings.driver = driver  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    assert shown_uuids() == [
+        "GPU-00000000-0000-0000-0000-000000000002",
+        "GPU-00000000-0000-0000-0000-000000000001",
+    ]
+    driver.cuInit = lambda flags: (types.SimpleNamespace(name="CUDA_ERROR_NO_DEVICE"),)  # type: ignore[attr-defined]
+    driver.cuInit.__name__ = "cuInit"
+    with pytest.raises(DriverFault, match="CUDA_ERROR_NO_DEVICE: cuInit"):
+        shown_uuids()
 
 
 def test_no_driver_is_said_at_once_and_nobody_is_asked(tmp_path: Path) -> None:
@@ -95,11 +154,22 @@ def test_every_card_is_a_device_and_an_unfit_one_says_why(tmp_path: Path, monkey
     body = f'channel.answer({{"cards": {[H200, split, old]!r}}})'
     good, second, third = probed(body, tmp_path, monkeypatch)
     assert good.available
+    assert (good.measure_cpus, good.compile_cpus) == split_cpus()
     assert "MIG" in str(second.reason)
     assert "8.0 and later" in str(third.reason)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     (hidden,) = probed(body, tmp_path, monkeypatch)
     assert "CUDA_VISIBLE_DEVICES=7 shows none of 3" in str(hidden.reason)
+
+
+def test_a_lost_card_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = {"lost": "card 0 does not answer: GPU is lost"}
+    gone, good = probed(f"channel.answer({{'cards': {[lost, H200]!r}}})", tmp_path, monkeypatch)
+    assert (gone.id, gone.available, gone.reason) == ("nvidia:0", False, lost["lost"])
+    assert good.available
+    (alone,) = probed(f"channel.answer({{'cards': {[lost]!r}}})", tmp_path, monkeypatch)
+    assert "GPU is lost" in str(alone.reason)
 
 
 def probed(
