@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 
 from tuner_service.engine.contract import Engine, Task
 from tuner_service.engine.local import LocalEngine
+from tuner_service.engine.postgres import PostgresEngine
+from tuner_service.engine.quiet import ProcessQuietGate
 
 PATIENCE_SECONDS = 20.0
 """Upper bound of a wait in a test; nothing is concluded from how long anything took."""
 
 Adapter = Callable[..., Engine]
-ADAPTERS: dict[str, Adapter] = {"local": LocalEngine}
+ADAPTERS: dict[str, Adapter] = {"local": LocalEngine, "postgres": PostgresEngine}
 
 
 def task(key: str, queue: Any = "compile", *, job: str = "job_a", device: str = "dev", **more: Any) -> Task:
@@ -36,6 +39,8 @@ class Workshop:
     gates: dict[str, threading.Event] = field(default_factory=dict)
     held: bool = True
     changed: threading.Condition = field(default_factory=threading.Condition)
+    quiet_asked: threading.Event = field(default_factory=threading.Event)
+    """A quiet task waits for its turn, as far as one can know."""
     tasks: dict[str, Task] = field(default_factory=dict)
 
     def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
@@ -86,6 +91,23 @@ class Workshop:
             self.failures.append((task.key, str(error)))
 
 
+class WatchedGate(ProcessQuietGate):
+    """Says when a quiet task asks to be let in."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__()
+        self.workshop = workshop
+
+    @contextmanager
+    def quietly(self, *, stopping: Callable[[], bool]) -> Iterator[bool]:
+        def asked() -> bool:
+            self.workshop.quiet_asked.set()
+            return stopping()
+
+        with super().quietly(stopping=asked) as granted:
+            yield granted
+
+
 @pytest.fixture
 def workshop() -> Workshop:
     return Workshop()
@@ -94,9 +116,14 @@ def workshop() -> Workshop:
 @pytest.fixture(params=ADAPTERS)
 def make_engine(request: pytest.FixtureRequest, workshop: Workshop) -> Iterator[Callable[..., Engine]]:
     made: list[Engine] = []
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
 
     def make(**options: Any) -> Engine:
         options = {"compile_slots": 2, "devices": ["dev", "dev2"]} | options
+        if url is not None:
+            options |= {"database_url": url, "quiet": WatchedGate(workshop)}
+        else:
+            workshop.quiet_asked.set()  # a submitted task is known at once where all is in one process
         engine = ADAPTERS[request.param](
             handler=workshop.handle, after=workshop.on_after, on_failure=workshop.on_failure, **options
         )
@@ -174,6 +201,7 @@ def test_a_quiet_task_waits_for_compiles_and_holds_new_ones_back(make_engine: An
     engine.submit(task("c0"))
     workshop.wait(lambda: workshop.running == {"c0"})
     engine.submit(task("quiet", "device", quiet=True))
+    assert workshop.quiet_asked.wait(PATIENCE_SECONDS)
     engine.submit(task("c1"))  # a slot is free, but the quiet task comes first
     engine.submit(task("loud", "device", device="dev2"))
     workshop.wait(lambda: "loud" in workshop.running)
@@ -249,11 +277,6 @@ def test_close_withdraws_cancels_waits_and_refuses(make_engine: Any, workshop: W
     assert not engine.submit(task("late"))
 
 
-def test_a_task_for_a_device_without_a_slot_is_a_mistake(make_engine: Any) -> None:
-    with pytest.raises(ValueError, match="dev9"):
-        make_engine().submit(task("one", "device", device="dev9"))
-
-
 class TestLocal:
     """What the embedded adapter offers beside the contract."""
 
@@ -269,6 +292,10 @@ class TestLocal:
         yield engine
         workshop.let_all_go()
         engine.close(timeout_seconds=PATIENCE_SECONDS)
+
+    def test_a_task_for_a_device_without_a_slot_is_a_mistake(self, engine: LocalEngine) -> None:
+        with pytest.raises(ValueError, match="dev9"):
+            engine.submit(task("one", "device", device="dev9"))
 
     def test_running_names_the_holder_of_a_device(self, engine: LocalEngine, workshop: Workshop) -> None:
         engine.start()

@@ -4,8 +4,8 @@ from alembic import op
 
 from tuner_service.db.queue_schema import create_queue
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 
