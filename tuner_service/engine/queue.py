@@ -33,6 +33,8 @@ CALL_SECONDS = 8.0
 """A database that answers nothing for so long is taken for lost."""
 GIVE_UP_SECONDS = 60.0
 """The same, while the ledger is written meanwhile."""
+CONNECTION_SECONDS = 3.0
+"""A call that gets no connection within this time fails: requests of people wait for it."""
 RECONNECT_SECONDS = 2.0
 CONNECTIONS = 4
 KEEP_ALIVE: Mapping[str, Any] = {
@@ -239,7 +241,7 @@ class PostgresQueue:
                 kwargs=dict(KEEP_ALIVE),
                 min_size=1,
                 max_size=CONNECTIONS,
-                timeout=CALL_SECONDS,
+                timeout=CONNECTION_SECONDS,
                 # Given up soon, so that the next call tries at once: the pool's own pauses grow without bound.
                 reconnect_timeout=RECONNECT_SECONDS,
                 check=AsyncConnectionPool.check_connection,
