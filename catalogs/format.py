@@ -40,7 +40,8 @@ class Entry:
     job_id: str
     trial_id: str
     artifact: Mapping[str, Any] | None = None
-    """The compiled library: ``library_sha256``, ``symbol``, ``arguments``. None: rebuild it from candidate and plan."""
+    """The compiled library: ``library_sha256``, ``symbol``, ``arguments``, and of a GPU's ``launch`` and
+    ``architecture``. None: rebuild it from candidate and plan."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Members that this version does not know: kept, so that the digest stays, and otherwise ignored."""
     schema_version: int = SCHEMA_VERSION
@@ -92,3 +93,8 @@ def _check_artifact(value: Any, path: str) -> None:
     check.a_text(value["symbol"], f"{path}.symbol")
     for position, argument in enumerate(check.a_list(value["arguments"], f"{path}.arguments")):
         check.texts(argument, f"{path}.arguments[{position}]")
+    if "architecture" in value:
+        check.a_text(value["architecture"], f"{path}.architecture")
+    if "launch" in value:
+        for name, number in check.an_object(value["launch"], f"{path}.launch").items():
+            check.an_integer(number, f"{path}.launch.{name}", least=0)

@@ -38,7 +38,8 @@ def pull(
     """Fetch where an alias points and this device's catalogs (every toolchain, both roles); with ``artifacts``, the
     compiled libraries of its candidate entries too.
 
-    ``device``: another device's identity, to fill a store for it; its libraries are refused. ``afresh``: the manifest
+    ``device``: another device's identity, to fill a store for it; another CPU's libraries are refused, a GPU's are
+    brought to where the identity is known (``search.jit.this_gpu()``). ``afresh``: the manifest
     is sent again even if it has not changed since, for a store whose own copy is wrong. Raises SourceError when
     the service is away or sends anything else than it promised, and NotStored when the alias has nothing for the
     device; the store then still points to the last good catalogs.
@@ -46,7 +47,9 @@ def pull(
     origin = Source(source) if isinstance(source, str) else source
     folder = Store(store) if isinstance(store, str) else store
     wanted = this_device().digest if device is None else device if isinstance(device, str) else device.digest
-    if artifacts and wanted != this_device().digest:
+    # A GPU's code is harmless to this CPU, and a machine's GPUs are not told apart here: who loads it looks.
+    gpu = isinstance(device, DeviceIdentity) and device.kind != this_device().kind
+    if artifacts and wanted != this_device().digest and not gpu:
         raise QueryError(f"device: libraries built for {wanted} do not run here, on {this_device().digest}")
     before = _pointer(folder, origin.alias)
     etag = before.etag if before is not None and before.source == origin.url and not afresh else None

@@ -10,6 +10,7 @@ from search.jit.errors import (
     FrozenMismatch,
     JitError,
     KernelFailed,
+    LaunchFailed,
     LoadFailed,
     MachineCodeChanged,
     NotBuilt,
@@ -20,6 +21,7 @@ from search.jit.errors import (
     SourceChanged,
     TextChanged,
 )
+from search.jit.gpu import this_gpu
 from search.jit.kernel import Kernel
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "JitError",
     "Kernel",
     "KernelFailed",
+    "LaunchFailed",
     "LoadFailed",
     "MachineCodeChanged",
     "NotBuilt",
@@ -38,4 +41,5 @@ __all__ = [
     "TextChanged",
     "build",
     "build_all",
+    "this_gpu",
 ]

@@ -13,8 +13,8 @@ from search.jit.cache import Cache, frozen_key
 from search.jit.cuda_library import load_cuda
 from search.jit.errors import NotBuilt, NotCompiled
 from search.jit.explicit import Named, explicit_candidate, explicit_case
-from search.jit.frozen import Frozen, KernelTable, thaw
-from search.jit.gpu import Gpu, named_gpu
+from search.jit.frozen import Frozen, KernelTable, target_of, thaw
+from search.jit.gpu import Gpu, identity_of, named_gpu
 from search.jit.kernel import Built, Kernel, Origin
 from search.jit.library import check_arguments, load
 from search.jit.signature import row_bound
@@ -91,7 +91,7 @@ def build(
     params: Mapping[str, float | int] | None = None,
     dtypes: Mapping[str, str] | None = None,
     program: Mapping[str, Any] | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     catalog: OpenCatalog | Catalog | None = None,
     artifacts: Store | str | os.PathLike[str] | None = None,
     store_dir: str | os.PathLike[str] | None = None,
@@ -107,27 +107,28 @@ def build(
     a program that is not built in needs ``catalog`` (its kernels table has it) or ``program``.
 
     A kernel's name or a program takes ``dims``, ``params``, ``dtypes`` and a ``candidate``: complete, or the knobs that
-    differ from the untuned default. ``device`` is then ``cpu``, ``cuda`` (torch's current GPU) or ``cuda:1``.
+    differ from the untuned default. ``device``: ``cpu`` (the default then), ``cuda`` (torch's current GPU) or
+    ``cuda:1``. A frozen winner has its own device: for a GPU's, torch's current GPU, or the named one, must be it.
 
     ``any_rows``: take every number of rows, not the frozen one alone; right, but neither tuned nor accepted for them.
     ``may_compile=False``: never start a compiler. ``timeout_seconds``: the longest silence of the compiling child.
 
     Raises OtherDevice, ProgramChanged, PlanChanged, SourceChanged (TextChanged), MachineCodeChanged (unless allowed)
-    when anything differs from what was frozen; NotBuilt, NotCompiled, LoadFailed; InvalidInput; ToolchainUnavailable.
+    when anything differs from what was frozen; NotBuilt, NotCompiled, LoadFailed; InvalidInput; ToolchainUnavailable;
+    DeviceUnavailable for a GPU that is not there.
     """
     options = {"any_rows": any_rows, "may_compile": may_compile, "allow_other_machine_code": allow_other_machine_code}
     if isinstance(what, Hit | Entry):
-        elsewhere = None if device == "cpu" else device
-        given = {"candidate": candidate, "dims": dims, "params": params, "dtypes": dtypes, "device": elsewhere}
+        given = {"candidate": candidate, "dims": dims, "params": params, "dtypes": dtypes}
         for name, value in given.items():
             if value is not None:
                 message = f"a frozen winner has its own {name}"
                 raise InvalidInput([Problem(field=f"/{name}", value=str(value)[:200], message=message, allowed=None)])
-        wanted = _frozen(what, program=program, catalog=catalog)
+        wanted = _frozen(what, program=program, catalog=catalog, device=device)
     else:
         if isinstance(what, Miss):
             _entry(what)  # says why it is one
-        case, gpu = explicit_case(what, dims=dims, params=params, dtypes=dtypes), named_gpu(device)
+        case, gpu = explicit_case(what, dims=dims, params=params, dtypes=dtypes), named_gpu(device or "cpu")
         target: TargetKind = "cpu" if gpu is None else "cuda"
         wanted = _Wanted(case=case, candidate=explicit_candidate(case, candidate, target), gpu=gpu)
     return _kernels([wanted], artifacts=artifacts, store_dir=store_dir, timeout_seconds=timeout_seconds, **options)[0]
@@ -136,6 +137,7 @@ def build(
 def build_all(
     hits: Iterable[Hit | Entry],
     *,
+    device: str | None = None,
     catalog: OpenCatalog | Catalog | None = None,
     artifacts: Store | str | os.PathLike[str] | None = None,
     store_dir: str | os.PathLike[str] | None = None,
@@ -144,9 +146,10 @@ def build_all(
     allow_other_machine_code: bool = False,
     timeout_seconds: float = BUILD_TIMEOUT_SECONDS,
 ) -> list[Kernel]:
-    """A callable of each hit, as :func:`build` makes it; what must be compiled is compiled together, in one child."""
+    """A callable of each hit, as :func:`build` makes it; what must be compiled for a device is compiled together, in
+    one child."""
     return _kernels(
-        [_frozen(hit, program=None, catalog=catalog) for hit in hits],
+        [_frozen(hit, program=None, catalog=catalog, device=device) for hit in hits],
         artifacts=artifacts,
         store_dir=store_dir,
         any_rows=any_rows,
@@ -156,10 +159,19 @@ def build_all(
     )
 
 
-def _frozen(hit: Any, *, program: Mapping[str, Any] | None, catalog: OpenCatalog | Catalog | None) -> _Wanted:
+def _frozen(
+    hit: Any, *, program: Mapping[str, Any] | None, catalog: OpenCatalog | Catalog | None, device: str | None
+) -> _Wanted:
     table: KernelTable | None = catalog.snapshot if isinstance(catalog, OpenCatalog) else catalog
-    frozen = thaw(_entry(hit), program=program, table=table)
-    return _Wanted(case=frozen.case, candidate=frozen.candidate, frozen=frozen, catalog=catalog)
+    entry = _entry(hit)
+    target = target_of(entry)
+    gpu = named_gpu(device or ("cpu" if target == "cpu" else "cuda"))
+    if (gpu is None) != (target == "cpu"):
+        message = f"a frozen winner has its own device: this one is for a {'CPU' if target == 'cpu' else 'GPU'}"
+        allowed = ["cpu"] if target == "cpu" else ["cuda", "cuda:0"]
+        raise InvalidInput([Problem(field="/device", value=device, message=message, allowed=allowed)])
+    frozen = thaw(entry, program=program, table=table, device=None if gpu is None else identity_of(gpu))
+    return _Wanted(case=frozen.case, candidate=frozen.candidate, frozen=frozen, catalog=catalog, gpu=gpu)
 
 
 def _entry(hit: Any) -> Entry:
@@ -242,17 +254,20 @@ def _compiled(wanted: Sequence[_Wanted], cache: Cache, timeout_seconds: float) -
         if isinstance(schedule, Rejected):
             raise NotBuilt(subject=one.subject, rejection=schedule)
     requests = [one.request(str(place)) for place, one in enumerate(wanted)]
-    gpu = wanted[0].gpu  # frozen winners are all of the CPU, and explicit parameters are built one at a time
-    builder = Builder(cache.folder) if gpu is None else gpu.builder(cache.folder)
     artifacts: dict[str, Artifact] = {}
-    try:
-        for result in builder.build(requests, timeout_seconds=timeout_seconds, cancelled=lambda: False):
-            if result.rejection is not None:
-                raise NotBuilt(subject=wanted[int(result.id)].subject, rejection=result.rejection)
-            assert result.artifact is not None
-            artifacts[result.id] = result.artifact
-    finally:
-        builder.close()
+    for architecture in dict.fromkeys(one.architecture for one in wanted):
+        places = [place for place, one in enumerate(wanted) if one.architecture == architecture]
+        gpu = wanted[places[0]].gpu
+        builder = Builder(cache.folder) if gpu is None else gpu.builder(cache.folder)
+        batch = [requests[place] for place in places]
+        try:
+            for result in builder.build(batch, timeout_seconds=timeout_seconds, cancelled=lambda: False):
+                if result.rejection is not None:
+                    raise NotBuilt(subject=wanted[int(result.id)].subject, rejection=result.rejection)
+                assert result.artifact is not None
+                artifacts[result.id] = result.artifact
+        finally:
+            builder.close()
     for one, request in zip(wanted, requests, strict=True):
         artifact = artifacts[request.id]
         cache.keep(cache.request_key(request, architecture=one.architecture), artifact)

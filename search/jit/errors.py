@@ -45,7 +45,7 @@ class OtherDevice(FrozenMismatch):
     """The entry was frozen on a device with another identity."""
 
     what = "this device's identity"
-    hint = "look up with this machine's own device (catalogs.this_device()), or tune here"
+    hint = "look up with this machine's own device (catalogs.this_device(), search.jit.this_gpu()), or tune here"
 
 
 class ProgramChanged(FrozenMismatch):

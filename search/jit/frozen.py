@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from catalogs import Entry, KernelRow, this_device
+from catalogs import DeviceIdentity, Entry, KernelRow, this_device
 from search.errors import InvalidInput, Problem
 from search.jit.errors import MachineCodeChanged, OtherDevice, ProgramChanged, SourceChanged
-from search.lowering.contract import Argument, Artifact
+from search.lowering.contract import Argument, Artifact, Launch
 from search.program.case import Case
 from search.program.digest import program_digest
 from search.program.library import kernels
 from search.program.resolve import resolve_case
-from search.space.candidate import Candidate
+from search.space.candidate import Candidate, TargetKind
 
 
 class KernelTable(Protocol):
@@ -51,6 +51,10 @@ class Frozen:
             arguments = tuple(Argument(**argument) for argument in named["arguments"])
         except TypeError as error:
             raise _unreadable("/artifact/arguments", named["arguments"], error) from None
+        try:
+            launch = Launch(**named["launch"]) if named.get("launch") is not None else None
+        except TypeError as error:
+            raise _unreadable("/artifact/launch", named["launch"], error) from None
         return Artifact(
             source_sha256=self.source_sha256,
             artifact_sha256=self.artifact_sha256,
@@ -58,6 +62,8 @@ class Frozen:
             library_sha256=named["library_sha256"],
             symbol=named["symbol"],
             arguments=arguments,
+            launch=launch,
+            architecture=named.get("architecture"),
         )
 
     def compare(self, built: Artifact, *, allow_other_machine_code: bool) -> None:
@@ -68,14 +74,28 @@ class Frozen:
             raise MachineCodeChanged(subject=self.subject, frozen=self.artifact_sha256, found=built.artifact_sha256)
 
 
-def thaw(entry: Entry, *, program: Mapping[str, Any] | None, table: KernelTable | None) -> Frozen:
-    """The entry, checked against this machine and this version's programs.
+def target_of(entry: Entry) -> TargetKind:
+    """What an entry is for, as far as can be told before it is read: a CPU's mapping names lanes, a GPU's does not."""
+    mapping = entry.candidate.get("mapping")
+    others = entry.key.device != this_device().digest and isinstance(mapping, Mapping) and "local_lanes" not in mapping
+    return "cuda" if others else "cpu"
+
+
+def thaw(
+    entry: Entry,
+    *,
+    program: Mapping[str, Any] | None,
+    table: KernelTable | None,
+    device: DeviceIdentity | None = None,
+) -> Frozen:
+    """The entry, checked against a device (default: this machine's CPU) and this version's programs.
 
     The program is the built-in kernel's, or ``program``, or that of the catalog's kernels table. Raises OtherDevice,
     ProgramChanged, or InvalidInput when the program is not known or the entry cannot be read.
     """
     _servable(entry)
-    here = this_device().digest
+    target: TargetKind = "cpu" if device is None else "cuda"
+    here = this_device().digest if device is None else device.digest
     if entry.key.device != here:
         raise OtherDevice(subject=f"{entry.kernel}, trial {entry.trial_id}", frozen=entry.key.device, found=here)
     document = {"params": dict(entry.params), "dims": dict(entry.key.dims), "dtypes": dict(entry.key.dtypes)}
@@ -91,10 +111,10 @@ def thaw(entry: Entry, *, program: Mapping[str, Any] | None, table: KernelTable 
         candidate = Candidate.from_document(entry.candidate)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise _unreadable("/candidate", dict(entry.candidate), error) from None
-    if candidate.target != "cpu":
-        message = "a winner for another target than this CPU"
+    if candidate.target != target:
+        message = "a winner for another target than its device"
         raise InvalidInput(
-            [Problem(field="/candidate/mapping", value=candidate.target, message=message, allowed="cpu")]
+            [Problem(field="/candidate/mapping", value=candidate.target, message=message, allowed=target)]
         )
     hashes = {name: entry.code.get(name) for name in ("source_sha256", "artifact_sha256")}
     for name, value in hashes.items():

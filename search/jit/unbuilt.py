@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 
 from catalogs import Catalog, OpenCatalog, sha256_hex
 from search.errors import InvalidInput, Problem
 from search.jit.errors import LoadFailed, NotBuilt, PlanChanged, TextChanged
 from search.jit.frozen import Frozen
-from search.lowering.contract import symbol_of
-from search.lowering.cpu.emit import emit
+from search.lowering.contract import Emitted, symbol_of
+from search.lowering.cpu.emit import emit as emit_cpu
+from search.lowering.cuda.emit import emit as emit_cuda
 from search.lowering.expressions import UnsupportedError
 from search.outcome import Rejected
 from search.planning.build import build_schedule
 from search.planning.plan import plan_of
+from search.planning.schedule import Schedule
+from search.space.candidate import TargetKind
 
+_EMITTERS: Mapping[TargetKind, Callable[[Schedule], Emitted]] = {"cpu": emit_cpu, "cuda": emit_cuda}
 _PLAN_FACTS = ("private_scalars", "allocated_scalars", "partial_scalars", "demand")
 """Those that case and candidate decide alone; a score is the policy's too."""
 
@@ -40,7 +45,7 @@ def compare_unbuilt(frozen: Frozen, catalog: OpenCatalog | Catalog | None) -> No
     if text_sha256 is None:
         return
     try:
-        text = emit(schedule).tilelang_text
+        text = _EMITTERS[frozen.candidate.target](schedule).tilelang_text
     except UnsupportedError as error:
         rejection = Rejected(stage="compile", reason="unsupported", detail={"message": str(error)})
         raise NotBuilt(subject=frozen.subject, rejection=rejection) from None

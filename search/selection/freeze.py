@@ -24,6 +24,8 @@ from search.stats.summary import median
 
 Role = Literal["candidate", "reference"]
 ROLES: tuple[Role, ...] = ("candidate", "reference")
+_NEEDED_TO_LOAD = ("library_sha256", "symbol", "arguments", "launch", "architecture")
+"""Of an artifact's document; the last two are a GPU's alone."""
 _TRIAL_OF: Mapping[Role, str] = {"candidate": "winner", "reference": "reference"}
 _TIES_OF: Mapping[Role, str] = {"candidate": "tie_set", "reference": "reference_tie_set"}
 
@@ -91,7 +93,7 @@ def entry_of(settled: Mapping[str, Any], *, role: Role = "candidate") -> Entry:
         tie_set=tuple(settled[_TIES_OF[role]]),
         job_id=settled["job_id"],
         trial_id=trial["id"],
-        artifact=artifact and {name: artifact[name] for name in ("library_sha256", "symbol", "arguments")},
+        artifact=artifact and {name: artifact[name] for name in _NEEDED_TO_LOAD if name in artifact},
         extra={name: settled[name] for name in (SEARCH_SHA256,) if name in settled},
     )
 

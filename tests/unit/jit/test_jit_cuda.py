@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from search.errors import DeviceUnavailable, InvalidInput
-from search.jit import build
+from search.jit import build, this_gpu
 from search.jit.cuda_arrays import CudaAccess
 from search.jit.cuda_library import load_cuda, runs_on
 from search.jit.errors import LaunchFailed, LoadFailed
@@ -43,6 +43,7 @@ class Gpu:
             device_count=lambda: 2,
             current_device=lambda: self.current,
             get_device_capability=lambda index: (9, 0),
+            get_device_properties=lambda index: types.SimpleNamespace(uuid=f"A{index}"),
             current_stream=lambda index=None: types.SimpleNamespace(cuda_stream=self.stream, synchronize=lambda: None),
             device=lambda index: self.calls.append(("device", index)) or nullcontext(),
         )
@@ -113,7 +114,7 @@ def an_artifact(folder: Path, **other: Any) -> Artifact:
 
 
 def loaded(artifact: Artifact) -> Any:
-    return load_cuda(artifact, gpu=TorchGpu(index=0, architecture="sm_90"), row_dim="rows", rows=5)
+    return load_cuda(artifact, gpu=TorchGpu(index=0, architecture="sm_90", uuid="GPU-a0"), row_dim="rows", rows=5)
 
 
 def test_each_call_launches_on_the_stream_that_is_current_then(gpu: Gpu, tmp_path: Path) -> None:
@@ -188,8 +189,8 @@ def test_which_code_runs_where() -> None:
 
 
 def test_devices_of_torch(gpu: Gpu) -> None:
-    assert torch_gpu() == named_gpu("cuda") == TorchGpu(index=0, architecture="sm_90")
-    assert named_gpu("cuda:1") == TorchGpu(index=1, architecture="sm_90")
+    assert torch_gpu() == named_gpu("cuda") == TorchGpu(index=0, architecture="sm_90", uuid="GPU-a0")
+    assert named_gpu("cuda:1") == TorchGpu(index=1, architecture="sm_90", uuid="GPU-a1")
     assert named_gpu("cpu") is None
     with pytest.raises(DeviceUnavailable, match="index 2: torch sees 2"):
         named_gpu("cuda:2")
@@ -203,6 +204,10 @@ def test_no_gpu_is_said_clearly() -> None:
         pytest.skip("there is a GPU here")
     with pytest.raises(DeviceUnavailable, match=r"no GPU is present: torch .* sees none"):
         build("softmax", dims={"rows": 4, "cols": 64}, device="cuda")
+    with pytest.raises(DeviceUnavailable, match="no GPU is present"):
+        this_gpu()
+    with pytest.raises(InvalidInput, match=r"catalogs\.this_device"):
+        this_gpu("cpu")
 
 
 def test_tensors_elsewhere_are_refused_by_name() -> None:
