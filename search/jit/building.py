@@ -267,7 +267,7 @@ def _compiled(wanted: Sequence[_Wanted], cache: Cache, timeout_seconds: float) -
                 assert result.artifact is not None
                 artifacts[result.id] = result.artifact
         finally:
-            builder.close()
+            builder.release()
     for one, request in zip(wanted, requests, strict=True):
         artifact = artifacts[request.id]
         cache.keep(cache.request_key(request, architecture=one.architecture), artifact)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search.children.child import Child, ChildGone, ChildTimeout
+from search.children.child import Child, ChildGone, ChildTimeout, passed_on
 from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
 from search.lowering.contract import BuildRequest, BuildResult
+from search.lowering.warm import WARM
 from search.outcome import Rejected
 from search.space.candidate import TargetKind
 
@@ -36,6 +37,8 @@ class Builder:
         self.store_dir = Path(store_dir).resolve()
         self._cpus, self._target, self._architecture = tuple(cpus or ()), target, architecture
         self._child: Child | None = None
+        self._child_key: Hashable = None
+        """What the child was started with, but for the folder that TileLang may write to."""
         self._busy = False
         """True while the child has answers to come."""
 
@@ -102,13 +105,27 @@ class Builder:
         """Kill the child. The builder may be used again; it then starts another."""
         self._stop()
 
+    def release(self) -> None:
+        """As :meth:`close`, but leave the child to whoever builds next in this process, if that is soon."""
+        child = self._child
+        if child is None or self._busy or not child.alive:
+            self._stop()
+            return
+        self._child = None
+        WARM.keep(self._child_key, child)
+
     def _answers(
         self, batch: Sequence[BuildRequest], fresh: bool, timeout_seconds: float, cancelled: Callable[[], bool]
     ) -> Iterator[tuple[str, Any]]:
         """The child's answers to one command. Raises _Ended (the child is gone then) and what :meth:`build` raises."""
         if self._child is None or not self._child.alive:
             self._stop()
-            self._child = self._start()
+            # What was asked of others before is nothing to a build that reads the store, and too much for a fresh one.
+            key = (self._cpus, *sorted(passed_on().items()))
+            if fresh:
+                self._child = self._start()
+            else:
+                self._child, self._child_key = WARM.take(key) or self._start(), key
         child = self._child
         command = {
             "requests": [request.document() for request in batch],

@@ -69,14 +69,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     """For tests that leave the child alive: starting one takes seconds."""
     made = Builder(tmp_path_factory.mktemp("store"))
     yield made
-    made.close()
+    made.release()
 
 
 @pytest.fixture
 def builder(tmp_path: Path) -> Iterator[Builder]:
     made = Builder(tmp_path / "store")
     yield made
-    made.close()
+    made.release()
 
 
 def compiler_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, then: str) -> None:
@@ -115,6 +115,32 @@ def test_equal_text_is_compiled_once_and_fresh_is_compiled_anew(
     assert fresh.artifact is not None
     assert fresh.artifact.artifact_sha256 == first["a"].artifact.artifact_sha256
     assert fresh.artifact.source_sha256 == first["a"].artifact.source_sha256
+
+
+def test_a_released_child_builds_for_the_next_who_would_start_the_like(
+    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = build(builder, request("a"))["a"].artifact
+    child = builder._child
+    assert child is not None
+    builder.release()
+    assert child.alive
+    other = Builder(tmp_path / "other store")
+    second = build(other, request("a"))["a"].artifact
+    assert other._child is child
+    assert first is not None
+    assert second is not None
+    assert second.artifact_sha256 == first.artifact_sha256
+    assert Path(second.library_path).is_relative_to(tmp_path / "other store")
+    other.release()
+    monkeypatch.setenv("TUNER_CC", "/nowhere/gcc")  # a child keeps the variables that it was started with
+    with pytest.raises(ToolchainUnavailable, match="/nowhere/gcc"):
+        build(builder, request("a"))
+    assert builder._child is not child
+    monkeypatch.delenv("TUNER_CC")
+    assert build(other, request("a"))["a"].compile_seconds == 0
+    assert other._child is child
+    other.release()
 
 
 def test_results_survive_json(shared: Builder) -> None:
