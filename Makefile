@@ -23,10 +23,11 @@ check-machine:
 	@command -v gcc >/dev/null || { echo "error: gcc is needed to compile kernels (Debian: apt-get install gcc)"; exit 1; }
 
 # torch first and pinned: an open range would pull a CUDA build of several gigabytes.
+# What is used is compiled to bytecode when it is first imported; all of it would take as long as the download.
 $(STAMP): pyproject.toml | check-machine
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tune,cuda,postgres,dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[tune,cuda,postgres,dev]'
 	@touch $@
 
 demo: $(STAMP)

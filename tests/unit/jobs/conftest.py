@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event as sqlalchemy_event
 
 from search.device.spec import DeviceSpec
 from search.events import (
@@ -190,6 +192,52 @@ class PaperTools:
     def rest(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+def hurried(database: Database) -> Database:
+    """The database, not yet connected to; SQLite waits for no disk: here no power is cut."""
+    if database.is_sqlite:
+
+        @sqlalchemy_event.listens_for(database.engine, "connect")
+        def _hurry(connection: Any, _record: object) -> None:
+            connection.execute("PRAGMA synchronous=OFF")
+
+    return database
+
+
+@dataclass
+class PlayedLedgers:
+    """Ledgers as they are after some play, which takes a second: SQLite ones are played once and then copied."""
+
+    played: dict[str, tuple[bytes, Any]] = field(default_factory=dict)
+
+    def put(self, name: str, play: Callable[[Database], Any], url: str) -> Any:
+        """Have the ledger of this name in an empty database that nobody has open; what ``play`` answered."""
+        if name in self.played and url.startswith("sqlite:///"):
+            whole, told = self.played[name]
+            Path(url.removeprefix("sqlite:///")).write_bytes(whole)
+            return told
+        database = hurried(Database(url))
+        told = play(database)
+        database.close()  # the last connection moves SQLite's log into the file
+        if database.is_sqlite:
+            self.played[name] = (Path(url.removeprefix("sqlite:///")).read_bytes(), told)
+        return told
+
+
+@pytest.fixture(scope="session")
+def played_ledgers() -> PlayedLedgers:
+    return PlayedLedgers()
+
+
+@pytest.fixture
+def database(open_database: Callable[..., Database]) -> Database:
+    return hurried(open_database())
+
+
+@pytest.fixture
+def hurry() -> Callable[[Database], Database]:
+    return hurried
 
 
 @pytest.fixture

@@ -206,11 +206,29 @@ def replays(service: Any, paper: PaperReplays) -> Replays:
 
 
 @pytest.fixture
-def digest(database: Database, service: Any, resolve: Any, small: dict[str, Any]) -> str:
-    """A frozen candidate catalog of two cases."""
-    job_id = submit(database, resolve({**small, "cases": CASES}), idempotency_key=None, body_sha256="5" * 64)
-    assert service.finish(job_id)["state"] == "succeeded"
-    return str(freeze_jobs(database, FreezeRequest(jobs=(job_id,)))["candidate"]["digest"])
+def digest(
+    played_ledgers: Any,
+    database_url: str,
+    make_service: Any,
+    tools: Any,
+    device: DeviceSpec,
+    resolve: Any,
+    small: dict[str, Any],
+) -> str:
+    """A frozen candidate catalog of two cases, in the ledger that the database fixture opens."""
+
+    def freeze(database: Database) -> str:
+        job_id = submit(database, resolve({**small, "cases": CASES}), idempotency_key=None, body_sha256="5" * 64)
+        assert make_service(database, tools, device).finish(job_id)["state"] == "succeeded"
+        return str(freeze_jobs(database, FreezeRequest(jobs=(job_id,)))["candidate"]["digest"])
+
+    return str(played_ledgers.put("frozen catalog", freeze, database_url))
+
+
+@pytest.fixture
+def database(digest: str, open_database: Callable[..., Database], hurry: Any) -> Any:
+    """With the catalog in it."""
+    return hurry(open_database())
 
 
 @pytest.fixture

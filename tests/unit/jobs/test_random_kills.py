@@ -35,13 +35,14 @@ def test_the_end_is_the_same_whatever_was_killed_when(
     resolve: Any,
     small: dict[str, Any],
     make_service: Callable[..., Any],
+    hurry: Callable[[Database], Database],
     check_sum: Callable[[Any], bool],
 ) -> None:
     if many:
         two = [{"kernel": "softmax", "dims": {"rows": rows, "cols": 33}} for rows in (8, 9)]
         small = {**small, "cases": two, "space": {**small["space"], "simd_scope": ["none", "all"]}}
     with tempfile.TemporaryDirectory() as folder:
-        database = Database(f"sqlite:///{Path(folder) / 'ledger.sqlite3'}")
+        database = hurry(Database(f"sqlite:///{Path(folder) / 'ledger.sqlite3'}"))
         upgrade(database)
         service = make_service(database, tools, device)
         job_id = submit(database, resolve(small), idempotency_key=None, body_sha256="5" * 64)

@@ -146,12 +146,26 @@ class TestLists:
     """Filters, orders and cursors."""
 
     @pytest.fixture
-    def job(self, service: Any, database: Database, resolve: Any, small: Any) -> str:
+    def job(
+        self,
+        played_ledgers: Any,
+        database_url: str,
+        make_service: Any,
+        tools: Any,
+        device: Any,
+        resolve: Any,
+        small: Any,
+    ) -> str:
+        """A job of fifty trials that succeeded. Asked for before the database, which it fills."""
         small["cases"] = [{"kernel": name, "dims": {"rows": 8, "cols": 33}} for name in ("softmax", "rms_norm")]
         small["space"] |= {"simd_scope": ["none", "main", "all"], "vector": [1, 2]}
-        job_id = submit(database, resolve(small), idempotency_key=None, body_sha256="5" * 64)
-        assert service.finish(job_id)["state"] == "succeeded"
-        return job_id
+
+        def finish(database: Database) -> str:
+            job_id = submit(database, resolve(small), idempotency_key=None, body_sha256="5" * 64)
+            assert make_service(database, tools, device).finish(job_id)["state"] == "succeeded"
+            return job_id
+
+        return str(played_ledgers.put("fifty trials", finish, database_url))
 
     def pages(self, database: Database, job: str, limit: int, **query: Any) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = []
@@ -170,7 +184,7 @@ class TestLists:
     @pytest.mark.parametrize("sort", ["ordinal", "median_seconds", "private_scalars", "width", "score", "finished_at"])
     @pytest.mark.parametrize("descending", [False, True])
     def test_pages_hold_everything_once_in_order(
-        self, database: Database, job: str, limit: int, sort: str, descending: bool
+        self, job: str, database: Database, limit: int, sort: str, descending: bool
     ) -> None:
         items = self.pages(database, job, limit, sort=f"-{sort}" if descending else sort)
         assert len({item["id"] for item in items}) == len(items) == 50
@@ -187,7 +201,7 @@ class TestLists:
         assert present == sorted(present, reverse=descending)
         assert keys == present + [None] * (len(keys) - len(present))  # nulls last, either way
 
-    def test_filters_combine(self, database: Database, job: str) -> None:
+    def test_filters_combine(self, job: str, database: Database) -> None:
         everything = self.pages(database, job, 1000)
         cases: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
             ({"outcome": "rejected"}, lambda t: t["outcome"] == "rejected"),
@@ -223,7 +237,7 @@ class TestLists:
             list_trials(session, submitted, **query)
         assert [problem.field for problem in caught.value.problems] == [field]
 
-    def test_a_cursor_of_another_order_is_refused(self, database: Database, job: str) -> None:
+    def test_a_cursor_of_another_order_is_refused(self, job: str, database: Database) -> None:
         with database.read() as session:
             cursor = list_trials(session, job, sort="width", limit=1)["next"]
             with pytest.raises(InvalidInput, match="another list"):
@@ -255,7 +269,7 @@ class TestLists:
                 list_jobs(session, state="happy")
 
     def test_settled_cases_are_those_with_winners_of_jobs_that_succeeded(
-        self, database: Database, job: str, submitted: str
+        self, job: str, database: Database, submitted: str
     ) -> None:
         with database.read() as session:
             assert succeeded_job_ids(session) == [job]
@@ -274,7 +288,7 @@ class TestLists:
         assert one["device"]["identity_digest"] == "1" * 64
         assert {event["event"] for event in one["events"]} >= {"finals_measured", "fresh_built", "revalidated"}
 
-    def test_the_source_of_a_trial(self, database: Database, job: str) -> None:
+    def test_the_source_of_a_trial(self, job: str, database: Database) -> None:
         with database.read() as session:
             measured = list_trials(session, job, outcome="measured", limit=1)["items"][0]
             rejected = list_trials(session, job, outcome="rejected", limit=1)["items"][0]
