@@ -258,11 +258,6 @@ class Child:
         return message
 
 
-def passed_on() -> dict[str, str]:
-    """The variables of this process that a child started now would see."""
-    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-
-
 def _readable(fd: int) -> bool:
     return bool(select.select([fd], [], [], 0)[0])
 

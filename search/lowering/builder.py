@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from search.children.child import Child, ChildGone, ChildTimeout, passed_on
+from search.children.child import Child, ChildGone, ChildTimeout
+from search.children.environment import passed_on
 from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
 from search.lowering.contract import BuildRequest, BuildResult
 from search.lowering.warm import WARM
