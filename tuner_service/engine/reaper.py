@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from tuner_service.engine.contract import Task
 from tuner_service.engine.queue import PostgresQueue
@@ -74,6 +75,6 @@ class Reaper:
         for one in lost:
             if self._stopping.is_set():
                 return
-            if self._queue.give_up(one.id, self._lost_seconds, lambda task=one.task: self._on_lost(task)):
+            if self._queue.give_up(one.id, self._lost_seconds, partial(self._on_lost, one.task)):
                 log.warning("task %s lost its worker", one.task.key)
         self._queue.forget_workers(FORGET_AFTER * self._lost_seconds)
