@@ -145,6 +145,7 @@ class Advancer:
                 "case": row["document"],
                 "step": step_document(step),
                 "attempts": dict(claimed.attempts),
+                "claimed_at": claimed.claimed_at,
             },
         )
         if self._engine.submit(task):

@@ -39,6 +39,8 @@ class Claim:
     case_id: str
     step: Step
     attempts: Mapping[str, int]
+    claimed_at: str
+    """Tells it from earlier and later claims of the same key: whoever ends a task ends no other's claim."""
 
 
 def claim(database: Database, job_id: str, case_id: str, step: Step) -> Claim | None:
@@ -48,10 +50,10 @@ def claim(database: Database, job_id: str, case_id: str, step: Step) -> Claim | 
         if jobs.job_row(session, job_id)["state"] != "running":
             return None
         attempts = trials.attempts(session, conflicts(step))
-        claims.insert_claim(
+        claimed_at = claims.insert_claim(
             session, key=key, job_id=job_id, case_id=case_id, step=step_document(step), attempts=attempts
         )
-    return Claim(key=key, case_id=case_id, step=step, attempts=attempts)
+    return Claim(key=key, case_id=case_id, step=step, attempts=attempts, claimed_at=claimed_at)
 
 
 def standing_claims(database: Database, job_id: str, alive: Iterable[str]) -> list[Claim]:
@@ -74,23 +76,32 @@ def standing_claims(database: Database, job_id: str, alive: Iterable[str]) -> li
             case_id=row["case_id"],
             step=step_from_document(row["step"]),
             attempts=row["attempts"],
+            claimed_at=row["created_at"],
         )
         for row in rows
         if row["key"] in keys
     ]
 
 
-def release(database: Database, ledger: Ledger, key: str, *, fault: str | None, stopped: bool = False) -> bool:
+def release(
+    database: Database,
+    ledger: Ledger,
+    key: str,
+    *,
+    fault: str | None,
+    stopped: bool = False,
+    claimed_at: str | None = None,
+) -> bool:
     """A task is over: its claim goes, and what it left undone is counted. Idempotent; False when all went well.
 
     ``fault``: what went wrong on our side, None when the task ended by itself; ``stopped``: it was told to stop,
-    which is nobody's fault.
+    which is nobody's fault. ``claimed_at``: of the claim that the task was given; one that was made since stays.
     """
     change: Change | None = None
     went_well = True
     with database.write() as session:
         row = claims.get_claim(session, key)
-        if row is None:
+        if row is None or claimed_at not in (None, row["created_at"]):
             return True
         claims.delete_claim(session, key)
         step = step_from_document(row["step"])

@@ -65,7 +65,7 @@ class Worker:
         """Performs a task whose claim stands; see ``engine.contract.Handler``."""
         with self._database.read() as session:
             claim = claims.get_claim(session, task.key)
-            if claim is None:
+            if claim is None or claim["created_at"] != task.payload["claimed_at"]:
                 return  # void: the job was cancelled, or the step is another task's by now
             state = self._ledger.load(session, claim["case_id"])
         step, case = step_from_document(task.payload["step"]), case_of(task.payload["case"])
@@ -76,7 +76,7 @@ class Worker:
                 self._record(task, event)
         except Cancelled:
             stopped = True
-        if not release(self._database, self._ledger, task.key, fault=None, stopped=stopped or cancelled()):
+        if not self._release(task, fault=None, stopped=stopped or cancelled()):
             self._count_fault(task.job_id, "a task ended without a result")
 
     def on_failure(self, task: Task, error: BaseException) -> None:
@@ -86,14 +86,14 @@ class Worker:
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
         if isinstance(error, DeviceContended):
             log.warning("task %s measured nothing: %s; it is asked for again", task.key, error)
-            release(self._database, self._ledger, task.key, fault=None, stopped=True)
+            self._release(task, fault=None, stopped=True)
             return  # somebody else's load is no trial's fault
         log.error("task %s failed", task.key, exc_info=error)
         message = f"{type(error).__name__}: {error}"
         if reason := fatal(error):
             self._fail(task.job_id, reason)
         else:
-            release(self._database, self._ledger, task.key, fault=message)
+            self._release(task, fault=message)
             self._count_fault(task.job_id, message)
         if isinstance(error, ToolchainUnavailable):
             self._toolchain_broke()
@@ -105,6 +105,10 @@ class Worker:
         if stored:
             self._faults.pop(task.job_id, None)
             self._recorded(task.job_id, event)
+
+    def _release(self, task: Task, *, fault: str | None, stopped: bool = False) -> bool:
+        claimed_at = task.payload["claimed_at"]
+        return release(self._database, self._ledger, task.key, fault=fault, stopped=stopped, claimed_at=claimed_at)
 
     def _count_fault(self, job_id: str, message: str) -> None:
         self._faults[job_id] += 1

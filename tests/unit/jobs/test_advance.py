@@ -160,6 +160,35 @@ def test_a_void_claims_results_are_refused(service: Any, submitted: str) -> None
     assert all(trial["code"] is None for trial in service.trials(submitted))
 
 
+def test_a_late_end_of_a_void_task_leaves_the_claim_that_was_made_since(service: Any, submitted: str) -> None:
+    """Its worker was cut off for so long that the step was asked for again, under the same key."""
+    service.advancer.advance(submitted)
+    (key,) = service.engine.tasks
+    late = service.engine.tasks[key]
+    old = service.worker
+    service.die()
+    service.advancer.advance(submitted)
+    old.on_failure(late, ChildFailed("the child broke off"))
+    assert [trial["attempt"] for trial in service.trials(submitted, outcome="pending")] == [2] * 4
+    service.run(key)
+    assert any(trial["code"] for trial in service.trials(submitted)), "the new claim stood"
+
+
+def test_a_task_that_is_delivered_twice_is_harmless(service: Any, tools: Any, submitted: str, check_sum: Check) -> None:
+    for _ in range(500):
+        service.advancer.advance(submitted)
+        if not service.engine.tasks:
+            break
+        key, task = next(iter(service.engine.tasks.items()))
+        service.worker.handle(task, lambda: False)
+        once = service.trials(submitted)
+        service.run(key)
+        assert service.trials(submitted) == once
+    job = service.job(submitted)
+    assert (job["state"], job["cases"][0]["winner"]["ordinal"]) == ("succeeded", 3)
+    assert check_sum(job)
+
+
 def test_a_lost_trial_is_tried_again_alone_and_lost_twice_it_is_rejected(
     service: Any, tools: Any, submitted: str, check_sum: Check
 ) -> None:

@@ -14,10 +14,12 @@ from tuner_service.db.models import Claim
 
 def insert_claim(
     session: Session, *, key: str, job_id: str, case_id: str, step: Mapping[str, Any], attempts: Mapping[str, int]
-) -> None:
-    """Adds a claim."""
+) -> str:
+    """Adds a claim; its stamp, which tells it from others of the same key."""
     row = {"key": key, "job_id": job_id, "case_id": case_id, "step": dict(step), "attempts": dict(attempts)}
-    session.execute(insert(Claim), [{**row, "created_at": now()}])
+    stamp = now()
+    session.execute(insert(Claim), [{**row, "created_at": stamp}])
+    return stamp
 
 
 def get_claim(session: Session, key: str) -> dict[str, Any] | None:
