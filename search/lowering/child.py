@@ -24,7 +24,7 @@ from typing import Any
 
 from search.children.entry import enter
 from search.errors import ToolchainUnavailable
-from search.lowering.contract import BuildRequest
+from search.lowering.contract import BuildRequest, Lowering
 
 
 def main() -> None:
@@ -36,12 +36,17 @@ def main() -> None:
         with speaking:  # progress comes from the thread that compiles
             channel.answer(answer)
 
+    lowerings: dict[tuple[str, str | None], Lowering] = {}
     for command in channel.commands():
-        _serve(command, send)
+        _serve(command, send, lowerings)
 
 
-def _serve(command: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
-    """Answer one command."""
+def _serve(
+    command: Mapping[str, Any],
+    send: Callable[[Mapping[str, Any]], None],
+    lowerings: dict[tuple[str, str | None], Lowering],
+) -> None:
+    """Answer one command; lowerings stay between commands, with the compilers that they hold."""
     from search.lowering.registry import LOWERINGS
 
     def announced() -> Iterator[BuildRequest]:
@@ -50,8 +55,10 @@ def _serve(command: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
             yield BuildRequest.from_document(document)
 
     try:
-        lowering = LOWERINGS[command["target"]](command["architecture"])
-        results = lowering.build(
+        key = command["target"], command["architecture"]
+        if key not in lowerings:
+            lowerings[key] = LOWERINGS[command["target"]](command["architecture"])
+        results = lowerings[key].build(
             announced(),
             command["store"],
             fresh=command["fresh"],

@@ -110,6 +110,8 @@ class CodeFacts:
     threads_per_block: int | None = None
     memory_instructions: Mapping[str, Mapping[str, int]] | None = None
     """Instruction → bits of one access → sites in the code: ``{"LDG": {"128": 8}}``."""
+    planned_load_sites: int | None = None
+    """Loads from global memory that the text has, loops unrolled as it says; with fewer ``LDG`` some were merged."""
     shuffle_instructions: int | None = None
     warp_reduction_instructions: int | None = None
     barrier_instructions: int | None = None

@@ -7,14 +7,18 @@ from search.lowering.contract import CodeFacts
 GLOBAL_LOAD = "LDG"
 
 
-def reload_merged(reload: CodeFacts, cached: CodeFacts) -> bool | None:
-    """Whether the compiler merged the loads of a reload candidate: its code reads global memory as seldom as its cached
-    twin's does.
+def reload_merged(reload: CodeFacts, cached: CodeFacts | None = None) -> bool | None:
+    """Whether the compiler merged loads of a reload candidate, some or all: it reads what the text reads twice once.
 
-    It does if it is the same code, or has no more sites that load and no more branches (a rolled loop has few sites and
-    runs them often). None where the facts count no loads: such code is not NVIDIA's.
+    It did if the code has fewer sites that load than the text, if it is the code of the cached twin, or has no more
+    sites and no more branches than that (a rolled loop has few sites and runs them often). None where that cannot be
+    told: the facts count no loads (such code is not NVIDIA's), or there are neither planned sites nor a twin.
     """
-    if reload.memory_instructions is None or cached.memory_instructions is None:
+    if reload.memory_instructions is None:
+        return None
+    if reload.planned_load_sites is not None and _loads(reload) < reload.planned_load_sites:
+        return True
+    if cached is None or cached.memory_instructions is None:
         return None
     if reload.artifact_sha256 == cached.artifact_sha256:
         return True

@@ -16,6 +16,7 @@ from search.lowering.contract import Artifact, BuildRequest, BuildResult
 from search.lowering.cuda.lower import CudaLowering
 from search.lowering.cuda.texts import complete_source
 from search.lowering.cuda.toolchain import check
+from search.lowering.merged import reload_merged
 from search.lowering.store import ArtifactStore, export
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, CudaMapping
@@ -38,6 +39,7 @@ REQUESTS = [
     request("rows", "rms_norm", 512, 64, 4, input="cache"),
     request("online", "softmax", 130, 64, algorithm="online"),
     request("unrolled", "softmax", 1024, 256, unroll=3, materialize="recompute"),
+    request("a pass and a tail", "softmax", 65, 64, materialize="recompute"),
     request("too many threads", "softmax", 512, 512, 4),
     request("not a divisor", "softmax", 130, 32, vector=4),
 ]
@@ -92,6 +94,17 @@ def test_no_load_of_a_reload_is_merged_where_the_unroll_factor_does_not_divide_t
     assert facts.memory_instructions is not None
     # Three phases, four passes, two of them at once.
     assert facts.memory_instructions["LDG"] == {"32": 3 * 2}
+
+
+def test_loads_that_were_merged_in_part_are_told_from_the_planned_ones(built: dict[str, BuildResult]) -> None:
+    """Three phases of one pass and a tail: the tail's loads stay three, the pass's become one."""
+    partly, whole = built["a pass and a tail"].facts, built["unrolled"].facts
+    assert partly is not None
+    assert whole is not None
+    assert (partly.planned_load_sites, partly.memory_instructions["LDG"]) == (6, {"32": 4})  # type: ignore[index]
+    assert reload_merged(partly) is True
+    assert whole.planned_load_sites == 3 * 2
+    assert reload_merged(whole) is None
 
 
 @pytest.mark.parametrize("architecture", ["sm_90a", "sm_999", "sm_90;rm"])

@@ -64,6 +64,15 @@ def code_words(trial: Mapping[str, Any]) -> list[str]:
     return [_cell(code.get(name)) for name in ("registers", "spill_bytes", "shared_bytes")]
 
 
+def merged_words(code: Mapping[str, Any]) -> str:
+    """What the compiler did to a reload whose loads it merged."""
+    planned, counted = code.get("planned_load_sites"), (code.get("memory_instructions") or {}).get("LDG", {})
+    found = sum(counted.values())
+    if planned is None or found >= planned:
+        return "its reloads were merged into one"
+    return f"{found} of {planned} loads left: the compiler merged the others"
+
+
 def names_registers(trials: Sequence[Mapping[str, Any]]) -> bool:
     """Whether some trial's machine code says how many registers it takes."""
     return any((trial.get("code") or {}).get("registers") is not None for trial in trials)

@@ -33,6 +33,8 @@ class CudaKernel:
     arguments: tuple[Argument, ...]
     launch: Launch
     symbol: str = SYMBOL
+    planned_load_sites: int | None = None
+    """Of the schedule that it was made from."""
 
     @property
     def cuda_text(self) -> str:

@@ -73,6 +73,7 @@ def code_facts(
     limits: SmLimits,
     threads_per_block: int,
     dynamic_shared_bytes: int,
+    planned_load_sites: int | None = None,
 ) -> CodeFacts:
     """The facts as a trial shows them, with the occupancy of the kernel as it is launched."""
     resources, counts = facts.resources, facts.counts
@@ -104,6 +105,7 @@ def code_facts(
         constant_bytes=facts.constant_bytes,
         threads_per_block=threads_per_block,
         memory_instructions=counts.memory,
+        planned_load_sites=planned_load_sites,
         shuffle_instructions=counts.shuffles,
         warp_reduction_instructions=counts.warp_reductions,
         barrier_instructions=counts.barriers,

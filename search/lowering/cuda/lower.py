@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from search.errors import ToolchainUnavailable
 from search.lowering.batched import BatchedBuild, Built, Lowered
@@ -20,6 +20,7 @@ from search.lowering.cuda.facts import KernelFacts, code_facts
 from search.lowering.cuda.mapping import MappingError, check_mapping
 from search.lowering.cuda.numerics import describe_numerics
 from search.lowering.cuda.nvcc import command_by_hand
+from search.lowering.cuda.passes import planned_load_sites
 from search.lowering.cuda.resources import resource_rejection
 from search.lowering.cuda.toolchain import cuda_compiler, toolchain_key
 from search.outcome import Rejected
@@ -37,6 +38,8 @@ class CudaLowering:
         if reason is not None:
             raise ToolchainUnavailable(reason)
         self.architecture = architecture
+        self._held: tuple[CudaCompiler, str] | None = None
+        """The compiler, with what tells its toolchain from others."""
 
     def emit(self, schedule: Schedule) -> Emitted:
         """The schedule as TileLang text. Raises UnsupportedError (a ValueError)."""
@@ -52,16 +55,33 @@ class CudaLowering:
         progress: Callable[[], None] = lambda: None,
     ) -> Iterator[BuildResult]:
         """Results as they get ready, in any order; see :meth:`Lowering.build`. Raises ToolchainUnavailable, OSError."""
-        with contextlib.closing(cuda_compiler()) as compiler:
-            build = _Build(
-                store,
-                fresh=fresh,
-                compile_timeout_seconds=compile_timeout_seconds,
-                progress=progress,
-                architecture=self.architecture,
-                compiler=compiler,
-            )
-            yield from build.results(requests)
+        compiler, toolchain = self._compiler(store)
+        build = _Build(
+            store,
+            fresh=fresh,
+            compile_timeout_seconds=compile_timeout_seconds,
+            progress=progress,
+            architecture=self.architecture,
+            compiler=compiler,
+            toolchain=toolchain,
+        )
+        yield from build.results(requests)
+
+    def _compiler(self, store: str) -> tuple[CudaCompiler, str]:
+        """The compiler of the last build, which may hold precompiled headers, unless another is installed by now."""
+        found = cuda_compiler()
+        try:
+            toolchain = toolchain_key(found, self.architecture, Path(store))
+        except BaseException:
+            found.close()
+            raise
+        if self._held is not None and self._held[1] == toolchain:
+            found.close()
+            return self._held
+        if self._held is not None:
+            self._held[0].close()
+        self._held = found, toolchain
+        return self._held
 
 
 class _Build(BatchedBuild[CudaKernel]):
@@ -78,10 +98,10 @@ class _Build(BatchedBuild[CudaKernel]):
         progress: Callable[[], None],
         architecture: str,
         compiler: CudaCompiler,
+        toolchain: str,
     ) -> None:
         super().__init__(store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress)
-        self.architecture, self.compiler = architecture, compiler
-        self.toolchain = toolchain_key(compiler, architecture, self.store.folder)
+        self.architecture, self.compiler, self.toolchain = architecture, compiler, toolchain
 
     def emit(self, schedule: Schedule) -> str:
         return emit(schedule).tilelang_text
@@ -92,7 +112,7 @@ class _Build(BatchedBuild[CudaKernel]):
             check_mapping(kernel, schedule)
         except MappingError as error:
             return Rejected(stage="compile", reason="mapping_not_kept", detail={"message": str(error)})
-        return kernel
+        return replace(kernel, planned_load_sites=planned_load_sites(schedule))
 
     def numerics(self, schedule: Schedule) -> dict[str, str]:
         return describe_numerics(schedule)
@@ -138,6 +158,7 @@ class _Build(BatchedBuild[CudaKernel]):
             limits=limits,
             threads_per_block=launch.threads_per_block,
             dynamic_shared_bytes=launch.dynamic_shared_bytes,
+            planned_load_sites=one.kernel.planned_load_sites,
         )
         rejected = resource_rejection(
             facts,

@@ -15,6 +15,7 @@ from search.lowering import names
 from search.lowering.cuda.expressions import STORED, CudaScope
 from search.lowering.cuda.fragments import Fragments
 from search.lowering.cuda.geometry import Geometry
+from search.lowering.cuda.passes import passes_of
 from search.lowering.cuda.reducers import neutral, slot
 from search.lowering.expressions import NARROW, Value
 from search.lowering.indexing import coordinates, join, product
@@ -63,9 +64,8 @@ class Traversal:
         self.layouts, self.extents, self.reducers, self.deferred = layouts, extents, reducers, deferred
         self.scope = replace(scope, coordinates={**scope.coordinates, row_axis: geometry.row})
         own = [op for op in loop.ops if isinstance(op, Accumulate) and op.reducer not in deferred]
-        self.partials = geometry.partials if any(not reducers[op.reducer].strict for op in own) else 1
+        self.passes = passes_of(loop, geometry, reducers=reducers, deferred=deferred)
         self.folds = [op for op in own if reducers[op.reducer].strict]
-        self.registers = any(isinstance(op, PrivateLoad | PrivateStore) for op in loop.ops)
         self.kept = self._kept()
 
     def _kept(self) -> dict[str, str]:
@@ -81,32 +81,28 @@ class Traversal:
 
     def write(self) -> None:
         """The whole traversal."""
-        full, left = divmod(self.loop.extent, self.geometry.chunk)
-        rounds, rest = divmod(full, self.partials)
-        if rounds:
-            with self.text.block(self._pass_loop(rounds)):
-                self._round("p" if rounds > 1 else "0", self.partials)
-        if rest:
-            self._round(str(rounds), rest)
-        if left:
-            self._pass(str(full), str(full % self.partials), left)
+        passes = self.passes
+        if passes.rounds:
+            with self.text.block(self._pass_loop()):
+                self._round("p" if passes.rounds > 1 else "0", passes.partials)
+        if passes.rest:
+            self._round(str(passes.rounds), passes.rest)
+        if passes.left:
+            self._pass(str(passes.full), str(passes.full % passes.partials), passes.left)
 
-    def _pass_loop(self, rounds: int) -> str | None:
-        """Registers have no run-time index, so what keeps elements in them is unrolled; what reads memory again is so
-        in part, and evenly: the compiler merges the reads of passes outside a loop with those of another loop's, be it
-        all passes or the remainder that an unroll factor leaves."""
-        if rounds == 1:
+    def _pass_loop(self) -> str | None:
+        """Head of the loop over rounds."""
+        if self.passes.rounds == 1:
             return None
-        if self.registers:
-            return f"for p in T.unroll({rounds}):"
-        factor = max(f for f in range(1, rounds) if f <= self.geometry.unroll and rounds % f == 0)
-        return f"for p in T.unroll({rounds}, unroll_factor={factor}):"
+        if self.passes.unrolled:
+            return f"for p in T.unroll({self.passes.rounds}):"
+        return f"for p in T.unroll({self.passes.rounds}, unroll_factor={self.passes.factor}):"
 
     def _round(self, round_: str, count: int) -> None:
         """``count`` passes, each into its own partial."""
         with self.text.block(f"for j in T.unroll({count}):" if count > 1 else None):
             partial = "j" if count > 1 else "0"
-            self._pass(join(product(round_, self.partials), partial), partial, None)
+            self._pass(join(product(round_, self.passes.partials), partial), partial, None)
 
     def _pass(self, chunk: str, partial: str, left: int | None) -> None:
         """One pass; ``left`` elements of it if it is the tail."""

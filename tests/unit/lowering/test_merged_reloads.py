@@ -43,6 +43,17 @@ def test_code_that_counts_no_loads_says_nothing() -> None:
     assert reload_merged(cpu, cpu) is None
 
 
+def test_some_loads_of_a_reload_are_merged_if_the_text_has_more_of_them() -> None:
+    """Three phases of a pass and a tail plan 6 loads; 4 are there: more than the twin's 2, and two are gone."""
+    twin = replace(CACHED, memory_instructions={"LDG": {"32": 2}})
+    partly = replace(twin, artifact_sha256="reload", memory_instructions={"LDG": {"32": 4}}, planned_load_sites=6)
+    assert reload_merged(partly, twin) is True
+    assert reload_merged(partly) is True
+    whole = replace(partly, memory_instructions={"LDG": {"32": 6}})
+    assert reload_merged(whole, twin) is False
+    assert reload_merged(whole) is None
+
+
 def candidate(**knobs: Any) -> Candidate:
     plain = {"vector": 1, "unroll": 1, "partials": 1, "input": "reload", "fusion": "separate", "materialize": "private"}
     return Candidate(width=32, mapping=CudaMapping(rows_per_block=4), **{**plain, **knobs})

@@ -12,7 +12,7 @@ from tuner_service.cli.errors import CommandError
 from tuner_service.cli.export import export_trial
 from tuner_service.cli.options import DataDirOption, JsonOption, LimitOption, UrlOption
 from tuner_service.cli.output import print_json, print_line, print_table, say
-from tuner_service.cli.untimed import code_words, names_registers
+from tuner_service.cli.untimed import code_words, merged_words, names_registers
 from tuner_service.cli.words import (
     NOTHING,
     candidate_words,
@@ -97,8 +97,9 @@ def _row(trial: Document) -> list[str]:
     note = detail_words(trial.get("detail"))
     if trial.get("same_code_as"):
         note = f"same code as {trial['same_code_as']}"
-    if (trial.get("code") or {}).get("reload_merged"):
-        note = ", ".join(filter(None, (note, "its reloads were merged into one")))
+    code = trial.get("code") or {}
+    if code.get("reload_merged"):
+        note = ", ".join(filter(None, (note, merged_words(code))))
     return [
         trial["id"],
         case_words(trial["case"]),

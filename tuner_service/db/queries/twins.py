@@ -15,22 +15,29 @@ from tuner_service.db.models import Trial
 
 
 def merged_reloads(session: Session, trials: Sequence[Trial]) -> dict[str, bool]:
-    """Trial id → whether the compiler merged its reloads, for those trials whose cached twin was built too."""
+    """Trial id → whether the compiler merged its reloads, some or all, where that can be told.
+
+    It can by the code alone if that has fewer loads than the text, else beside the code of the cached twin.
+    """
     wanted: dict[tuple[str, str], Trial] = {}
+    found: dict[str, bool] = {}
     for trial in trials:
         if trial.code is None or "memory_instructions" not in trial.code:
             continue  # a CPU's code says nothing about it
         twin = cached_twin(Candidate.from_document(trial.candidate))
-        if twin is not None:
+        if twin is None:
+            continue
+        if reload_merged(CodeFacts.from_document(trial.code)):
+            found[trial.id] = True
+        else:
             wanted[trial.case_id, twin.digest] = trial
     if not wanted:
-        return {}
+        return found
     query = select(Trial.case_id, Trial.digest, Trial.code).where(
         Trial.case_id.in_(sorted({case_id for case_id, _ in wanted})),
         Trial.digest.in_(sorted({digest for _, digest in wanted})),
         Trial.code.is_not(None),
     )
-    found: dict[str, bool] = {}
     for case_id, digest, code in session.execute(query):
         one = wanted.get((case_id, digest))
         if one is None or one.code is None or code is None:
