@@ -18,12 +18,16 @@ _LOWER = """
 import json, sys, traceback
 from search.lowering.cuda import preamble
 from search.lowering.cuda.dialect import lower_text
-from search.lowering.modules import load
+from search.lowering.modules import execute, load
 load()
 given = json.load(open(sys.argv[1]))
-preamble.PASS_CONFIG.update(given["config"])
+from tilelang import tvm
+from tilelang.engine import lower
+plain = dict(preamble.PASS_CONFIG)
 made = []
-for text in given["texts"]:
+for text, config in zip(given["texts"], given["configs"]):
+    preamble.PASS_CONFIG.clear()
+    preamble.PASS_CONFIG.update(plain | config)
     try:
         kernel = lower_text(text, given["architecture"])
     except Exception:
@@ -35,7 +39,16 @@ for text in given["texts"]:
         "arguments": [vars(argument) for argument in kernel.arguments],
         "launch": vars(kernel.launch),
     })
-json.dump(made, open(sys.argv[2], "w"))
+spoken = []
+for text in given["raw"]:
+    target = tvm.target.Target({"kind": "cuda", "arch": given["architecture"]})
+    try:
+        with tvm.transform.PassContext(opt_level=3), target:
+            lower(execute(text)["kernel"], target=target)
+        spoken.append(None)
+    except Exception as error:
+        spoken.append(f"{type(error).__name__}: {error}"[-1000:])
+json.dump({"made": made, "spoken": spoken}, open(sys.argv[2], "w"))
 """
 
 
@@ -59,18 +72,32 @@ def lower_schedules(
     folder: Path,
     *,
     architecture: str = "sm_90",
-    config: Mapping[str, object] | None = None,
+    configs: Sequence[Mapping[str, object]] | None = None,
 ) -> list[LoweredKernel]:
-    """Every schedule's kernel, in order; ``config``: further pass settings of TileLang's. Fails on the first error."""
+    """Every schedule's kernel, in order; ``configs``: further pass settings of TileLang's, for each. Fails on the first
+    error."""
+    return lower_beside(schedules, (), folder, architecture=architecture, configs=configs)[0]
+
+
+def lower_beside(
+    schedules: Sequence[Schedule],
+    raw: Sequence[str],
+    folder: Path,
+    *,
+    architecture: str = "sm_90",
+    configs: Sequence[Mapping[str, object]] | None = None,
+) -> tuple[list[LoweredKernel], list[str | None]]:
+    """The same, and what TileLang says of modules of anybody's that define ``kernel``: None where it says nothing."""
     given, made = folder / "texts.json", folder / "lowered.json"
     texts = [emit(schedule).tilelang_text for schedule in schedules]
-    given.write_text(json.dumps({"texts": texts, "architecture": architecture, "config": dict(config or {})}))
+    each = [dict(config) for config in configs or [{}] * len(texts)]
+    given.write_text(json.dumps({"texts": texts, "architecture": architecture, "configs": each, "raw": list(raw)}))
     done = subprocess.run(
         [sys.executable, "-c", _LOWER, str(given), str(made)], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    out = []
-    for schedule, fields in zip(schedules, json.loads(made.read_text()), strict=True):
+    out, answers = [], json.loads(made.read_text())
+    for schedule, fields in zip(schedules, answers["made"], strict=True):
         described = f"{schedule.case.kernel} {dict(schedule.case.dims)} {schedule.candidate.document()}"
         assert "error" not in fields, f"{described}\n{fields['error']}"
         out.append(
@@ -81,4 +108,4 @@ def lower_schedules(
                 launch=Launch(**fields["launch"]),
             )
         )
-    return out
+    return out, answers["spoken"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,7 @@ from search.lowering.store import ArtifactStore, export
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, CudaMapping
 
-pytestmark = [
-    pytest.mark.toolchain,
-    pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on the PATH"),
-]
+pytestmark = pytest.mark.toolchain
 
 
 def request(name: str, kernel: str, cols: int, width: int, rows_per_block: int = 1, **knobs: Any) -> BuildRequest:
@@ -124,6 +120,24 @@ def test_a_builder_for_an_unknown_architecture_says_so(tmp_path: Path) -> None:
 def test_what_cannot_be_is_rejected_with_its_numbers(built: dict[str, BuildResult]) -> None:
     reasons = {name: result.rejection.reason for name, result in built.items() if result.rejection is not None}
     assert reasons == {"too many threads": "threads_per_block", "not a divisor": "vector_not_divisor"}
+
+
+def test_nvrtc_compiles_its_header_once_for_all_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The precompiled header belongs to the child, which stays between builds: the second build leaves it as it is."""
+    monkeypatch.setenv("TUNER_NVCC", "none")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def headers() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.glob("tuner-nvrtc-*/*")}
+
+    with contextlib.closing(Builder(tmp_path / "store", target="cuda", architecture="sm_90")) as builder:
+        (first,) = builder.build(REQUESTS[:1], timeout_seconds=300, cancelled=lambda: False)
+        made = headers()
+        (second,) = builder.build(REQUESTS[1:2], timeout_seconds=300, cancelled=lambda: False)
+        assert made
+        assert headers() == made
+    assert first.artifact is not None
+    assert second.artifact is not None
 
 
 def test_a_kernel_is_found_again_and_its_source_is_whole(

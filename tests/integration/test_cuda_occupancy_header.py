@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from search.errors import ToolchainUnavailable
 from search.lowering.cuda.architectures import ARCHITECTURES
 from search.lowering.cuda.headers import cuda_folders
 from search.lowering.cuda.occupancy import estimate_occupancy
@@ -45,12 +44,8 @@ int main() {
 
 def test_as_nvidia_counts(tmp_path: Path) -> None:
     gxx = shutil.which("g++")
-    try:
-        include = next(folder for folder in cuda_folders() if (folder / "cuda_occupancy.h").is_file())
-    except (ToolchainUnavailable, StopIteration):
-        pytest.skip("no CUDA headers on this machine")
-    if gxx is None:
-        pytest.skip("no g++ on this machine")
+    assert gxx is not None
+    include = next(folder for folder in cuda_folders() if (folder / "cuda_occupancy.h").is_file())
     (tmp_path / "grid.cc").write_text(PROGRAM)
     program = tmp_path / "grid"
     subprocess.run([gxx, "-O0", "-w", f"-I{include}", str(tmp_path / "grid.cc"), "-o", str(program)], check=True)

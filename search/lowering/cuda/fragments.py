@@ -46,17 +46,18 @@ class Fragments:
     def declare(self, text: Text) -> None:
         """Allocations, then the layouts."""
         rows, chunk = self.geometry.rows_per_block, self.geometry.chunk
+        kind = "local" if self.geometry.alone else "fragment"
         layouts = {}
         for tile in self.tiles.values():
             chunks = self.geometry.passes(tile.extent)
-            text.line(f"{names.tile(tile.name)} = T.alloc_fragment(({rows}, {chunk}, {chunks}), {STORED[tile.dtype]})")
+            text.line(f"{names.tile(tile.name)} = T.alloc_{kind}(({rows}, {chunk}, {chunks}), {STORED[tile.dtype]})")
             layouts[names.tile(tile.name)] = f"owners({chunks})"
         for name, dtype in self._staged.items():
-            text.line(f"{name} = T.alloc_fragment(({rows}, {chunk}), {STORED[dtype]})")
+            text.line(f"{name} = T.alloc_{kind}(({rows}, {chunk}), {STORED[dtype]})")
             layouts[name] = "PASS"
         for name, dtype in self._shared.items():
             text.line(f"{name} = T.alloc_shared(({rows}, {chunk}), {STORED[dtype]})")
-        if layouts:
+        if layouts and not self.geometry.alone:
             entries = ", ".join(f"{name}: {layout}" for name, layout in layouts.items())
             text.line(f"T.annotate_layout({{{entries}}})")
 

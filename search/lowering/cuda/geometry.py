@@ -40,9 +40,16 @@ class Geometry:
         return self.rows if self.rows_per_block == 1 else f"T.ceildiv({self.rows}, {self.rows_per_block})"
 
     @property
+    def alone(self) -> bool:
+        """Whether one thread does one element at a time. Nothing is shared out then: TileLang's layouts have no form for
+        a nest without a variable, and refuse some of them."""
+        return self.threads * self.vector == 1
+
+    @property
     def nest(self) -> str:
         """Head of the loop nest over a pass: every row of the block, every element of the pass."""
-        return f"for r, k in T.Parallel({self.rows_per_block}, {self.chunk}):"
+        kind = "grid" if self.alone else "Parallel"
+        return f"for r, k in T.{kind}({self.rows_per_block}, {self.chunk}):"
 
     @property
     def row(self) -> str:
