@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,6 +93,11 @@ MATRIX: list[tuple[Case, list[Candidate]]] = [
     (
         case_of("softmax", cols=769),
         [candidate(64, 2, algorithm="online"), candidate(32, algorithm="online", partials=2)],
+    ),
+    *(
+        # One thread alone that keeps what it reads: one pass more than its accumulators divide, once refused.
+        (case_of(kernel, cols=13), [candidate(1, partials=2, **CACHE), candidate(1, partials=4, unroll=2)])
+        for kernel in NORMS
     ),
     (case_of("softmax", cols=130), [candidate(16, 2, materialize="output"), candidate(1), candidate(2, 16)]),
     (
@@ -191,6 +197,35 @@ def test_every_kernel_of_the_library_computes_what_the_oracle_says(tmp_path: Pat
         dims = dims or {dim: 100 if dim == "cols" else 24 for dim in kernels()[kernel].program.dims if dim != "rows"}
         matrix.append((case_of(kernel, **dims), made))
     all_right(simulated(matrix, tmp_path), at_least=2 * len(kernels()) - 1)
+
+
+def small_spaces() -> list[tuple[Case, list[Candidate]]]:
+    """A random part of the small spaces of three kernels: few lanes, few elements, every other knob."""
+    knobs = {
+        "partials": (1, 2, 4, 8),
+        "vector": (1, 2, 4),
+        "unroll": (1, 2),
+        "input": ("reload", "cache"),
+        "materialize": ("private", "recompute", "output"),
+    }
+    drawn = random.Random(5)
+    cases = {
+        (kernel, cols): (case_of(kernel, cols=cols), list[Candidate]())
+        for kernel in NORMS
+        for cols in (1, 5, 8, 12, 33)
+    }
+    for _ in range(700):
+        case, made = drawn.choice(list(cases.values()))
+        chosen = {name: drawn.choice(values) for name, values in knobs.items()}
+        one = candidate(drawn.choice((1, 1, 2, 32)), drawn.choice((1, 1, 2)), **chosen)
+        if one not in made and isinstance(build_schedule(case, one), Schedule):
+            made.append(one)
+    return cases
+
+
+@pytest.mark.full
+def test_small_spaces_lower_and_compute_what_the_oracle_says(tmp_path: Path) -> None:
+    all_right(simulated(small_spaces(), tmp_path), at_least=200)
 
 
 @pytest.mark.full

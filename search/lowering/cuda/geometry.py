@@ -41,8 +41,8 @@ class Geometry:
 
     @property
     def alone(self) -> bool:
-        """Whether one thread does one element at a time. Nothing is shared out then: TileLang's layouts have no form for
-        a nest without a variable, and refuse some of them."""
+        """Whether one thread does one element at a time: nothing is shared out then, and TileLang's layouts have no
+        form for a nest without a variable."""
         return self.threads * self.vector == 1
 
     @property
