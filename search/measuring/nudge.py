@@ -8,7 +8,8 @@ and each value about to be rounded multiplied by 1 ± 2^-23.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from search.program.case import Case
@@ -22,6 +23,7 @@ from search.program.ir import (
     Const,
     Expr,
     Finalize,
+    Index,
     Let,
     Logical,
     Loop,
@@ -39,6 +41,8 @@ from search.program.walk import placed, statements, walk
 
 NARROW = ("float16", "bfloat16")
 FACTORS = (1 + 2.0**-23, 1 - 2.0**-23)
+_UNIT = 2.0**-24
+"""A rounding of float32, relative, at most."""
 
 
 def nudged_programs(case: Case) -> tuple[Program, ...]:
@@ -48,17 +52,70 @@ def nudged_programs(case: Case) -> tuple[Program, ...]:
     """
     program = desugar(case.program)
     types = program_dtypes(program, case.dtypes)
-    narrow = any(dtype in NARROW for dtype in case.dtypes.values())
+    narrow = any(dtype in NARROW for dtype in case.dtypes.values()) or any(
+        isinstance(node, Cast) and node.dtype in NARROW for node in _nodes(program)
+    )
+    if not narrow or _compares_floats(program, types):
+        return ()
+    return tuple(_nudged(program, types, factor) for factor in FACTORS)
+
+
+def stretched_products(case: Case) -> tuple[Program, ...]:
+    """The case's program with each float32 product off by an eighth of what its roundings may come to, up and down.
+
+    The n - 1 roundings of a product all reach its result, in whatever order: |error| ≤ n·u·|product|, u = 2^-24 (N. J.
+    Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1). Among equal factors they are equal too where
+    lanes or halves multiply alike, and add up to that order; left folds, whose roundings differ from step to step, stay
+    within some sqrt(n)·u, so that no choice of them says how far a product may stray. The tolerance takes an error
+    eight times, hence the eighth. () where floats are compared, or nothing is multiplied up in an order of one's own.
+    """
+    program = desugar(case.program)
+    factors = {
+        statement.name: _contributions(program.body, statement, case)
+        for statement in program.body
+        if isinstance(statement, Reducer)
+        and (statement.op, statement.dtype, statement.order) == ("product", "float32", "any")
+    }
+    if not factors or _compares_floats(program, program_dtypes(program, case.dtypes)):
+        return ()
+
+    def stretched(sign: float) -> Program:
+        body = [
+            replace(s, seed=_times(s.seed or Const(value=1.0), 1 + sign * factors[s.name] * _UNIT / 8))
+            if isinstance(s, Reducer) and s.name in factors
+            else s
+            for s in program.body
+        ]
+        return replace(program, body=tuple(body))
+
+    return stretched(1.0), stretched(-1.0)
+
+
+def _contributions(body: Iterable[Statement], reducer: Reducer, case: Case, times: int = 1) -> int:
+    """Factors of one element of a product, at most."""
+    count = 0
+    for statement in body:
+        if isinstance(statement, Loop):
+            trips = case.dims[statement.count] if statement.count in case.dims else int(case.params[statement.count])
+            count += _contributions(statement.body, reducer, case, times * trips)
+        elif isinstance(statement, Update) and statement.reducer == reducer.name:
+            placed_by = {index.axis for index in statement.index if isinstance(index, Index)}
+            count += times * math.prod(case.extent(axis) for axis in statement.over if axis not in placed_by)
+    return count
+
+
+def _nodes(program: Program) -> Iterator[Expr]:
     for pointer, statement in statements(program.body):
         for part in placed(statement, pointer):
-            for node in walk(part.expr):
-                if isinstance(node, Compare) and "float32" in (
-                    expression_dtype(node.left, types),
-                    expression_dtype(node.right, types),
-                ):
-                    return ()
-                narrow = narrow or (isinstance(node, Cast) and node.dtype in NARROW)
-    return tuple(_nudged(program, types, factor) for factor in FACTORS) if narrow else ()
+            yield from walk(part.expr)
+
+
+def _compares_floats(program: Program, types: Mapping[str, str]) -> bool:
+    return any(
+        isinstance(node, Compare)
+        and "float32" in (expression_dtype(node.left, types), expression_dtype(node.right, types))
+        for node in _nodes(program)
+    )
 
 
 def _nudged(program: Program, types: Mapping[str, str], factor: float) -> Program:

@@ -3,8 +3,9 @@
 Addition in float32 depends on its order, and the order is a candidate's to choose. One plain evaluation may hit the
 true sum by luck, and its row would then refuse every other order. So a row is evaluated several times: pairwise, as a
 left fold, and as left folds over shuffled columns; its largest error counts. Products are taken from the smallest
-factor up and from the largest down as well: their order may decide between zero, infinity and NaN. Where 16-bit dtypes
-make sums exact by luck, row scalars are nudged too (``nudge.py``).
+factor up and from the largest down as well: their order may decide between zero, infinity and NaN; how far their
+roundings may add up is told by a bound. Where 16-bit dtypes make sums exact by luck, row scalars are nudged too
+(``nudge.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from search.measuring.nudge import nudged_programs
+from search.measuring.nudge import nudged_programs, stretched_products
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.ir import ROUNDED_OPS, Index, Loop, Program, Reducer, Statement
@@ -48,7 +49,7 @@ def plain_evaluations(case: Case, inputs: Values, *, seed: int) -> Iterator[Valu
     ):
         yield evaluate(case, inputs, dtype=np.float32, product_order="ascending")
         yield evaluate(case, inputs, dtype=np.float32, product_order="descending")
-    for program in nudged_programs(case):
+    for program in (*nudged_programs(case), *stretched_products(case)):
         yield evaluate(replace(case, program=program), inputs, dtype=np.float32)
     largest = max(math.prod(case.shape(tensor)) for tensor in case.program.tensors)
     row_outputs = any(tensor.role == "output" and len(tensor.axes) == 1 for tensor in case.program.tensors)
