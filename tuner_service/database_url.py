@@ -46,4 +46,4 @@ def parse_database_url(url: str) -> URL:
 
 def without_password(text: str) -> str:
     """A URL, or what was meant as one, with its password hidden."""
-    return re.sub(r"(//[^/@:]*):.*@", r"\1:***@", text)
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(//[^/@:]*):.*@", r"\1:***@", text))

@@ -17,7 +17,7 @@ from tuner_service.db.engine import Database
 from tuner_service.db.migrate import at_head, migration_config, upgrade
 from tuner_service.db.models import Base
 from tuner_service.db.queries.cases import case_rows
-from tuner_service.db.queries.idempotency import made_before, remember
+from tuner_service.db.queries.idempotency import made_before
 from tuner_service.errors import DatabaseUnavailable, IdempotencyMismatch
 
 
@@ -55,11 +55,11 @@ def test_keys_of_jobs_are_kept_by_the_step_that_lets_them_belong_to_anything(tmp
         session.execute(text("INSERT INTO idempotency_keys VALUES ('k', 'sha', 'job_1', 't')"))
     upgrade(database)
     with database.write() as session:
-        assert made_before(session, "k", "sha") == "job_1"
+        assert made_before(session, "k", "sha", making="job_2") == "job_1"
         with pytest.raises(IdempotencyMismatch, match="job_1"):
-            made_before(session, "k", "another")
-        remember(session, "other", "sha", "acc_1")
-        assert made_before(session, "other", "sha") == "acc_1", "it refers to no job"
+            made_before(session, "k", "another", making="job_2")
+        assert made_before(session, "other", "sha", making="acc_1") is None
+        assert made_before(session, "other", "sha", making="acc_2") == "acc_1", "it refers to no job"
     database.close()
 
 

@@ -16,7 +16,7 @@ Document = dict[str, Any]
 ID = String(40)
 STAMP = String(32)
 SEQUENCE = BigInteger().with_variant(Integer(), "sqlite")
-"""SQLite numbers rows by itself only in a column of exactly INTEGER."""
+"""64 bits in both databases. SQLite numbers rows by itself only in a column of exactly INTEGER."""
 
 
 class Base(DeclarativeBase):
@@ -119,7 +119,8 @@ class Trial(Base):
     stage: Mapped[str | None] = mapped_column(String(16))
     reason: Mapped[str | None] = mapped_column(String(64))
     detail: Mapped[Document | None]
-    private_scalars: Mapped[int]
+    private_scalars: Mapped[int] = mapped_column(SEQUENCE)
+    """What a rejected candidate would hold, too, which may be more than 32 bits count."""
     score: Mapped[float | None] = mapped_column(Double)
     plan: Mapped[Document | None]
     artifact: Mapped[Document | None]

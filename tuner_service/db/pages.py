@@ -8,11 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, or_
+from sqlalchemy import BigInteger, ColumnElement, and_, literal, or_
 
 from search.errors import InvalidInput, Problem
 
 Scalar = str | int | float | None
+LARGEST_WHOLE_NUMBER = 2**63 - 1
+"""What both databases can compare a column with."""
 
 
 def encode_cursor(sort: str, key: Sequence[Scalar]) -> str:
@@ -28,12 +30,21 @@ def decode_cursor(cursor: str, sort: str, types: Sequence[type | tuple[type, ...
         made_for: Any
         key: list[Any]
         made_for, *key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        fits = len(key) == len(types) and all(isinstance(k, t) for k, t in zip(key, types, strict=True))
+        fits = len(key) == len(types) and all(_is_one(k, t) for k, t in zip(key, types, strict=True))
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise _refused(cursor, "this cursor is not one that this service gave") from None
     if made_for != sort or not fits:
         raise _refused(cursor, f"this cursor belongs to another list or order (sort={made_for!s:.40})")
     return key
+
+
+def _is_one(value: Any, kind: type | tuple[type, ...]) -> bool:
+    """Whether a value may stand in a key: of its type, and such as columns hold (texts that are sorted are ASCII)."""
+    if isinstance(value, str):
+        return isinstance(value, kind) and value.isascii() and value.isprintable()
+    if isinstance(value, bool) or (isinstance(value, int) and abs(value) > LARGEST_WHOLE_NUMBER):
+        return False
+    return isinstance(value, kind)
 
 
 def _refused(cursor: str, message: str) -> InvalidInput:
@@ -45,6 +56,8 @@ def following(columns: Sequence[tuple[ColumnElement[Any], bool]], key: Sequence[
     """Rows after ``key`` in the order of ``columns`` (column, descending?); nulls come last either way."""
     (column, descending), *rest = columns
     value, *others = key
+    if isinstance(value, int):
+        value = literal(value, BigInteger())  # PostgreSQL would not compare a column of 32 bits with a larger number
     if value is None:
         return and_(column.is_(None), following(rest, others))
     beyond = column < value if descending else column > value

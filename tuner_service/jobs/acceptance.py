@@ -62,8 +62,9 @@ def accept(
     identity that the catalog is for. On another toolchain than the catalog's it becomes a canary replay, which
     reports what differs and accepts nothing. IdempotencyMismatch for a key that came with another request.
     """
+    acceptance_id = new_id(PREFIX)
     with database.write() as session:
-        known = idempotency.made_before(session, idempotency_key, request_sha256)
+        known = idempotency.made_before(session, idempotency_key, request_sha256, making=acceptance_id)
         if known is not None:
             return known
         row = catalogs.catalog_row(session, digest)
@@ -79,7 +80,6 @@ def accept(
             rounds=request.rounds,
             cases=_cases(session, stored[digest], stored[row["other"]], stored.get(incumbent or "")),
         )
-        acceptance_id = new_id(PREFIX)
         acceptances.insert_acceptance(
             session,
             {
@@ -98,7 +98,6 @@ def accept(
                 "created_at": now(),
             },
         )
-        idempotency.remember(session, idempotency_key, request_sha256, acceptance_id)
     return acceptance_id
 
 

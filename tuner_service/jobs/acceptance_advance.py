@@ -65,7 +65,7 @@ class AcceptanceAdvancer:
     def _hand_out(self, row: Mapping[str, Any], step: ReplayStep) -> None:
         document = step_document(step)
         with self._database.write() as session:
-            fresh = acceptances.acceptance_row(session, row["id"])
+            fresh = acceptances.lock_acceptance(session, row["id"])
             if job_has_ended(fresh["state"]):
                 return
             attempt = fresh["attempt"] + 1

@@ -55,7 +55,7 @@ def load_state(session: Session, acceptance_id: str) -> ReplayState:
 def record(database: Database, acceptance_id: str, attempt: int, one: ReplayRecord) -> bool:
     """Stores a record in one transaction; False when its attempt is void or the acceptance does not run."""
     with database.write() as session:
-        row = acceptances.acceptance_row(session, acceptance_id)
+        row = acceptances.lock_acceptance(session, acceptance_id)
         if row["state"] != "running" or row["attempt"] != attempt:
             return False
         return acceptances.insert_record(
@@ -72,7 +72,7 @@ def record(database: Database, acceptance_id: str, attempt: int, one: ReplayReco
 def forget_failures(database: Database, acceptance_id: str) -> None:
     """A step was done as a whole: earlier failures count no more."""
     with database.write() as session:
-        row = acceptances.acceptance_row(session, acceptance_id)
+        row = acceptances.lock_acceptance(session, acceptance_id)
         if row["state"] == "running" and row["failures"]:
             acceptances.update_acceptance(session, acceptance_id, {"failures": 0})
 
@@ -80,7 +80,7 @@ def forget_failures(database: Database, acceptance_id: str) -> None:
 def count_failure(database: Database, acceptance_id: str, attempt: int, message: str) -> bool:
     """A step came to nothing on our side; True when the acceptance has failed by that."""
     with database.write() as session:
-        row = acceptances.acceptance_row(session, acceptance_id)
+        row = acceptances.lock_acceptance(session, acceptance_id)
         if row["state"] != "running" or row["attempt"] != attempt:
             return False
         acceptances.update_acceptance(session, acceptance_id, {"failures": row["failures"] + 1})
@@ -99,7 +99,7 @@ def end_acceptance(
 ) -> bool:
     """Ends an acceptance; False when it may not go to that state any more. NotFound, DatabaseProblem."""
     with database.write() as session:
-        if not job_may_move(acceptances.acceptance_row(session, acceptance_id)["state"], state):
+        if not job_may_move(acceptances.lock_acceptance(session, acceptance_id)["state"], state):
             return False
         changed = {"state": state, "error": error, "finished_at": now(), "step": None, **(values or {})}
         acceptances.update_acceptance(session, acceptance_id, changed)

@@ -86,7 +86,7 @@ class Advancer:
 
     def _begin(self, job_id: str) -> None:
         with self._database.write() as session:
-            if jobs.job_row(session, job_id)["state"] == "queued":
+            if jobs.lock_job(session, job_id)["state"] == "queued":
                 jobs.update_job(session, job_id, {"state": "running", "started_at": now()})
                 jobs.add_job_event(session, job_id, "job", {"state": "running"})
 

@@ -28,7 +28,7 @@ def end_job(
     have no rows yet get none: they count as ``not_run``. From then on everything else that writes is refused.
     """
     with database.write() as session:
-        if not job_may_move(jobs.job_row(session, job_id)["state"], state):
+        if not job_may_move(jobs.lock_job(session, job_id)["state"], state):
             return False
         jobs.update_job(session, job_id, {"state": state, "error": error, "finished_at": now()})
         claims.delete_claims(session, job_id)

@@ -50,10 +50,9 @@ def tuned_case(row: Mapping[str, Any]) -> Case:
 def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callable[[], bool] = lambda: False) -> bool:
     """Adds the rows that a case lacks, in canonical order; whether it is open now.
 
-    It is not when the job has ended meanwhile, or when it was told to stop: nothing is added from then on, and what has
-    no row yet is counted as ``not_run``, or comes with the next call. Idempotent; safe to be killed at any moment.
-    Raises DatabaseProblem,
-    ProgramChanged.
+    It is not when the job has ended meanwhile, when another process opens it too, or when it was told to stop: nothing
+    is added from then on, and what has no row yet is counted as ``not_run``, or comes with the next call. Idempotent;
+    safe to be killed at any moment. Raises DatabaseProblem, ProgramChanged.
     """
     with database.read() as session:
         row = cases.case_row(session, case_id)
@@ -70,8 +69,10 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
             return False
         chunk = list(itertools.islice(planned, CHUNK_TRIALS))
         with database.write() as session:
-            if job_has_ended(jobs.job_row(session, job_id)["state"]):
+            if job_has_ended(jobs.lock_job(session, job_id)["state"]):
                 return False
+            if trials.count_trials(session, case_id) != first:
+                return False  # another process opens it too, and is ahead
             trials.insert_trials(
                 session, [_row(job_id, case_id, first + place, item) for place, item in enumerate(chunk)]
             )

@@ -59,6 +59,7 @@ def promote(database: Database, alias: str, digest: str) -> None:
     catalog, and unless an acceptance of the digest was accepted in which the alias's present catalog took part.
     """
     with database.write() as session:
+        catalogs.lock_aliases(session)
         row = catalogs.catalog_row(session, digest)
         if row["role"] != "candidate":
             raise Conflict(f"{digest} is a {row['role']} catalog; promote the candidate {row['other']}")
@@ -101,8 +102,10 @@ def rollback(database: Database, alias: str, *, idempotency_key: str | None = No
     alias, Conflict when there is nothing to go back to, IdempotencyMismatch for a key that came with another request.
     """
     with database.write() as session:
-        if idempotency.made_before(session, idempotency_key, request_sha256) is not None:
+        making = f"alias {alias}"[:40]
+        if idempotency.made_before(session, idempotency_key, request_sha256, making=making) is not None:
             return
+        catalogs.lock_aliases(session)
         state = catalogs.alias_state(session, alias)
         if state is None:
             raise NotFound("alias", alias)
@@ -119,7 +122,6 @@ def rollback(database: Database, alias: str, *, idempotency_key: str | None = No
                 "previous": before["previous"],
             },
         )
-        idempotency.remember(session, idempotency_key, request_sha256, f"alias {alias}"[:40])
 
 
 def _manifest(session: Session, alias: str, entries: list[Mapping[str, Any]]) -> Manifest:

@@ -31,7 +31,7 @@ def record(
     about the case as a whole need no fence: the first one stands. Raises DatabaseProblem; nothing is then stored.
     """
     with database.write() as session:
-        if jobs.job_row(session, job_id)["state"] != "running" or _is_stale(session, event, attempts):
+        if jobs.lock_job(session, job_id)["state"] != "running" or _is_stale(session, event, attempts):
             return False
         change = ledger.change(session, case_id, event, worker=worker)
         if change is None:
@@ -44,7 +44,7 @@ def record(
 def settle(database: Database, ledger: Ledger, job_id: str, case_id: str, result: CaseSettled) -> bool:
     """Stores a case's result; False when it has one, or when its job does not run (any more)."""
     with database.write() as session:
-        if jobs.job_row(session, job_id)["state"] != "running":
+        if jobs.lock_job(session, job_id)["state"] != "running":
             return False
         change = ledger.change(session, case_id, result, worker=None)
         if change is None:

@@ -15,11 +15,11 @@ def submit(database: Database, resolved: ResolvedRequest, *, idempotency_key: st
     ``body_sha256``: hex digest of the request's bytes. Raises IdempotencyMismatch, DatabaseProblem; nothing is then
     created.
     """
+    job_id = new_id("job")
     with database.write() as session:
-        known = idempotency.made_before(session, idempotency_key, body_sha256)
+        known = idempotency.made_before(session, idempotency_key, body_sha256, making=job_id)
         if known is not None:
             return known
-        job_id = new_id("job")
         row = {
             "id": job_id,
             "state": "queued",
@@ -55,7 +55,6 @@ def submit(database: Database, resolved: ResolvedRequest, *, idempotency_key: st
                 for position, item in enumerate(resolved.cases)
             ],
         )
-        devices.seen_device(session, resolved.device.document())
         jobs.add_job_event(session, job_id, "job", {"state": "queued"})
-        idempotency.remember(session, idempotency_key, body_sha256, job_id)
+        devices.seen_device(session, resolved.device.document())
         return job_id

@@ -319,7 +319,7 @@ class Runtime:
 
     def _note_devices(self) -> None:
         with self.database.write() as session:
-            for spec in self.devices.values():
+            for spec in sorted(self.devices.values(), key=lambda spec: spec.id):
                 if spec.id in self._devices or spec.available:
                     device_queries.seen_device(session, spec.document())
 

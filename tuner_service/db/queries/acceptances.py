@@ -24,13 +24,23 @@ def insert_acceptance(session: Session, row: Mapping[str, Any]) -> None:
     session.execute(insert(Acceptance), [dict(row)])
 
 
-def acceptance_row(session: Session, acceptance_id: str) -> dict[str, Any]:
-    """Every column of an acceptance but the evidence. NotFound."""
+def acceptance_row(session: Session, acceptance_id: str, *, lock: bool = False) -> dict[str, Any]:
+    """Every column of an acceptance but the evidence. NotFound. ``lock``: see :func:`lock_acceptance`."""
     query = select(Acceptance).where(Acceptance.id == acceptance_id).options(defer(Acceptance.evidence))
+    if lock:
+        query = query.with_for_update(key_share=True)
     row = session.scalars(query.execution_options(populate_existing=True)).first()
     if row is None:
         raise NotFound("acceptance", acceptance_id)
     return _columns(row)
+
+
+def lock_acceptance(session: Session, acceptance_id: str) -> dict[str, Any]:
+    """Every column but the evidence of an acceptance that nobody else works on until this transaction ends. NotFound.
+
+    Every transaction that writes about an acceptance begins with it, as with ``jobs.lock_job``.
+    """
+    return acceptance_row(session, acceptance_id, lock=True)
 
 
 def evidence(session: Session, acceptance_id: str) -> tuple[str, str] | None:

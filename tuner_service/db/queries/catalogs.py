@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, insert, select, text
 from sqlalchemy.orm import Session
 
+from tuner_service.db import upsert
 from tuner_service.db.clock import now
 from tuner_service.db.models import Case, Job
 from tuner_service.db.models_catalogs import AliasState, Catalog
@@ -63,9 +64,9 @@ def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
 
 
 def insert_catalog(session: Session, row: Mapping[str, Any]) -> None:
-    """Adds a catalog unless its digest is there: freezing again changes nothing."""
-    if session.execute(select(Catalog.sequence).where(Catalog.digest == row["digest"])).first() is None:
-        session.execute(insert(Catalog), [{**row, "created_at": now()}])
+    """Adds a catalog unless its digest is there: freezing again changes nothing, by whomever."""
+    statement = upsert.insert(session, Catalog).values({**row, "created_at": now()})
+    session.execute(statement.on_conflict_do_nothing(index_elements=[Catalog.digest]))
 
 
 def catalog_row(session: Session, digest: str) -> dict[str, Any]:
@@ -113,6 +114,15 @@ def _summary(row: Catalog) -> dict[str, Any]:
         "labels": row.labels,
         "created_at": row.created_at,
     }
+
+
+def lock_aliases(session: Session) -> None:
+    """Nobody else moves an alias until this transaction ends; who reads one does not wait.
+
+    A row to lock is not enough: a state is added after the newest, and the first one after none.
+    """
+    if session.get_bind().dialect.name != "sqlite":  # a writer there has the database to itself
+        session.execute(text(f"LOCK TABLE {AliasState.__tablename__} IN SHARE ROW EXCLUSIVE MODE"))
 
 
 def alias_state(session: Session, alias: str) -> dict[str, Any] | None:

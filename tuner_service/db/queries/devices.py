@@ -10,13 +10,15 @@ from sqlalchemy.orm import Session
 
 from tuner_service.db.clock import now
 from tuner_service.db.models import Device
+from tuner_service.db.upsert import insert
 from tuner_service.errors import NotFound
 
 
 def seen_device(session: Session, document: Mapping[str, Any]) -> None:
     """Stores a DeviceSpec document under its id, seen just now."""
-    row = Device(id=document["id"], kind=document["kind"], document=dict(document), heartbeat_at=now())
-    session.merge(row)
+    row = {"kind": document["kind"], "document": dict(document), "heartbeat_at": now()}
+    statement = insert(session, Device).values(id=document["id"], **row)
+    session.execute(statement.on_conflict_do_update(index_elements=[Device.id], set_=row))
 
 
 def list_devices(session: Session) -> list[dict[str, Any]]:

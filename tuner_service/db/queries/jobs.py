@@ -37,6 +37,19 @@ def job_row(session: Session, job_id: str) -> dict[str, Any]:
     return {column.key: getattr(job, column.key) for column in Job.__table__.columns}
 
 
+def lock_job(session: Session, job_id: str) -> dict[str, Any]:
+    """Every column of one job that nobody else works on until this transaction ends. NotFound.
+
+    Every transaction that writes about a job begins with it: what it then reads stays as it is, and events of a job
+    become visible in the order of their numbers.
+    """
+    query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
+    job = session.scalars(query.execution_options(populate_existing=True)).first()
+    if job is None:
+        raise NotFound("job", job_id)
+    return {column.key: getattr(job, column.key) for column in Job.__table__.columns}
+
+
 def update_job(session: Session, job_id: str, values: Mapping[str, Any]) -> None:
     """Changes columns of one job."""
     session.execute(update(Job).where(Job.id == job_id).values(**values))
