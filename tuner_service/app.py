@@ -41,6 +41,7 @@ from tuner_service.api.routes import (
 from tuner_service.api.version import VERSION
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import upgrade
+from tuner_service.engine.contract import Task
 from tuner_service.settings import Settings
 from tuner_service.telemetry import configure_logging
 from tuner_service.web import docs
@@ -107,7 +108,7 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     devices are probed in the background. ``machinery`` stands in for the embedded one.
     """
     database = Database(settings.resolved_database_url)
-    runtime = (machinery or _embedded)(settings, database)
+    runtime = (machinery or _MACHINERY[settings.engine])(settings, database)
     hurried = database.within(settings.request_database_wait_seconds)
     context = Context(settings=settings, database=hurried, runtime=runtime)
     parts = _Parts(context, database, runtime)
@@ -234,6 +235,38 @@ def _embedded(settings: Settings, database: Database) -> Machinery:
         request_wait_seconds=settings.request_database_wait_seconds,
         compile_only=settings.compile_only_names,
     )
+
+
+def _scaled_out(settings: Settings, database: Database) -> Machinery:
+    # Imported here: the embedded engine does without PostgreSQL's driver and the queue's package.
+    from tuner_service.engine.postgres import PostgresEngine
+    from tuner_service.engine.reaper import Reaper
+    from tuner_service.workers.scaleout import LocalArtifacts, ScaleOutRuntime
+
+    url, lost_seconds = settings.resolved_database_url, settings.worker_lost_seconds
+    return ScaleOutRuntime(
+        database=database,
+        engine=PostgresEngine(
+            database_url=url,
+            handler=_performs_nothing,
+            after=lambda job_id: None,
+            on_failure=lambda task, error: None,
+        ),
+        reaper=lambda on_lost: Reaper(database_url=url, on_lost=on_lost, lost_seconds=lost_seconds),
+        artifacts=LocalArtifacts(settings.data_dir / "artifacts"),
+        data_dir=settings.data_dir,
+        lost_seconds=lost_seconds,
+        advance_period_seconds=settings.advance_period_seconds,
+        request_wait_seconds=settings.request_database_wait_seconds,
+        stop_timeout_seconds=settings.shutdown_timeout_seconds,
+    )
+
+
+def _performs_nothing(task: Task, _cancelled: Callable[[], bool]) -> None:
+    raise AssertionError(f"an engine without slots was given {task.key}")
+
+
+_MACHINERY: dict[str, Callable[[Settings, Database], Machinery]] = {"embedded": _embedded, "postgres": _scaled_out}
 
 
 def _bind(host: str, port: int) -> socket.socket:

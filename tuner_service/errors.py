@@ -10,6 +10,7 @@
     ├── NotFound                 no such job, trial, device, …
     ├── Conflict                 what was asked for is not possible in the present state of things
     ├── IdempotencyMismatch      an Idempotency-Key came again with another request
+    ├── WorkerMisplaced          a worker cannot work with the database that it was given
     ├── DataDirInUse             another service works on this data directory
     ├── DataDirUnusable          the data directory cannot be made or written
     └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
@@ -69,6 +70,10 @@ class IdempotencyMismatch(ServiceError):  # noqa: N818 - named for what happened
     def __init__(self, key: str, made_id: str) -> None:
         self.key, self.made_id = key, made_id
         super().__init__(f"Idempotency-Key {key!r} came with another request, which made {made_id}; use a new key")
+
+
+class WorkerMisplaced(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
+    """A worker cannot work with the database that it was given; the message says what to type."""
 
 
 class DataDirInUse(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

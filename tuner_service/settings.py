@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from search.device.probe import COMPILE_ONLY_DEVICES
@@ -61,6 +61,25 @@ class Settings(BaseSettings):
         None,
         description="SQLAlchemy URL of the database. Empty: SQLite in the data directory (tuner.sqlite3).",
         json_schema_extra={"allowed": DATABASE_URLS},
+    )
+    engine: Literal["embedded", "postgres"] = Field(
+        "embedded",
+        description="embedded: this process compiles and measures. postgres: tuner worker processes do, on any host "
+        "that reaches the PostgreSQL database; see docs/how-to/many-machines.md.",
+    )
+    worker_lost_seconds: float = Field(
+        30.0,
+        ge=5,
+        le=3600,
+        description="A worker that was silent for so long is lost, in seconds: what it ran is tried again, and its "
+        "devices are free for others. The service and all workers must have the same.",
+    )
+    drain_seconds: float = Field(
+        30.0,
+        ge=0,
+        le=DAY_SECONDS,
+        description="Time that a worker which is told to stop gives to what it runs, in seconds; the rest is handed "
+        "back, and charged to nobody.",
     )
     request_database_wait_seconds: float = Field(
         3.0,
@@ -158,6 +177,12 @@ class Settings(BaseSettings):
             raise ValueError(fault)
         return url or None
 
+    @model_validator(mode="after")
+    def _engine_has_its_database(self) -> Settings:
+        if self.engine == "postgres" and not (self.database_url or "").startswith("postgresql"):
+            raise ValueError("the postgres engine needs TUNER_DATABASE_URL=postgresql://USER:PASSWORD@HOST/DATABASE")
+        return self
+
     @property
     def compile_only_names(self) -> tuple[str, ...]:
         """``compile_only_devices``, one by one."""
@@ -232,8 +257,8 @@ def load_settings(**given: Any) -> Settings:
 
 
 def _problem(fault: Any) -> Problem:
-    name = str(fault["loc"][0])
-    value = _shown(fault["input"])
+    name = str(fault["loc"][0]) if fault["loc"] else "engine"
+    value = _shown(fault["input"] if fault["loc"] else fault["input"].get(name))
     return Problem(
         field=(ENVIRONMENT_PREFIX + name).upper(),
         value=value if isinstance(value, str | int | float | bool) else str(value),

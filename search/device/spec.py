@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from catalogs import sha256_hex
+
 DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {
     "cpu": ("float32", "float16", "bfloat16", "int32"),
     "cuda": ("float32", "float16", "bfloat16", "int32"),
 }
 """Tensor dtypes that each target's lowering accepts today."""
+
+_NOT_OF_COMPILING = frozenset(("driver_version", "timing_sources_sha256"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,16 @@ class DeviceSpec:
     def default_baselines(self) -> tuple[str, ...]:
         """What a job that names no baselines is compared with: nothing where nothing is timed."""
         return ("torch_eager",) if self.timed else ()
+
+    @property
+    def compile_key(self) -> str:
+        """Equal where the same source is compiled to the same artifact: any such machine may build for this device.
+
+        Neither the driver nor what takes times has a say in it. A CPU's compiler looks at the machine that it runs on.
+        """
+        tools = {name: part for name, part in self.toolchain.items() if name not in _NOT_OF_COMPILING}
+        machine = self.identity_digest if self.target == "cpu" else self.architecture
+        return f"{self.target}-{sha256_hex({'machine': machine, 'toolchain': tools})[:16]}"
 
     def document(self) -> dict[str, Any]:
         """JSON form, as in ``GET /v1/devices``."""

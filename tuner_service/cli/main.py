@@ -24,6 +24,7 @@ from tuner_service.cli.commands import (
     settings,
     trials,
     tune,
+    worker,
 )
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.output import say
@@ -39,6 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("serve")(serve.serve)
+app.command("worker")(worker.worker)
 app.command("tune")(tune.tune)
 app.command("plan")(plan.plan)
 app.command("jobs")(jobs.jobs)

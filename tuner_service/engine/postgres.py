@@ -59,9 +59,11 @@ class PostgresEngine:
         devices: Sequence[str] = (),
         compile_queues: Sequence[str] = ("",),
         quiet: QuietGate | None = None,
+        takes: Callable[[str], bool] = lambda device_id: True,
     ) -> None:
         """``worker_id``: name of this process in its log. ``compile_queues``: the compile keys whose tasks its compile
         slots take. ``quiet``: who keeps compiling and quiet measurements apart; default: this process alone.
+        ``takes``: whether this process may use a device now; what waits for it is left alone otherwise.
 
         Nothing connects before ``start`` or the first question.
         """
@@ -69,6 +71,7 @@ class PostgresEngine:
         self.worker_id = worker_id
         self._queue = PostgresQueue(database_url)
         self._quiet: QuietGate = quiet or ProcessQuietGate()
+        self._takes = takes
         compiling = tuple(compile_queue(key) for key in compile_queues)
         self._slots = [compiling] * compile_slots + [(device_queue(device),) for device in devices]
         self._lock = threading.Lock()
@@ -189,7 +192,7 @@ class PostgresEngine:
     def _take(self, queues: Sequence[str]) -> bool:
         """Takes a task and does it; False when there was none. DatabaseProblem, and nothing is taken then."""
         if queues[0].startswith("device:"):
-            running = self._fetch(queues)
+            running = self._fetch(queues) if self._takes(queues[0].partition(":")[2]) else None
         else:
             # The gate first: what this host may not compile now, another one may.
             with self._quiet.compiling(stopping=self._is_leaving) as granted:

@@ -140,6 +140,7 @@ class Advancer:
             device_id=job["device_id"],
             quiet=is_quiet(step),
             priority=row["position"],
+            compile_key=DeviceSpec.from_document(job["device"]).compile_key,
             payload={
                 "case_id": row["id"],
                 "case": row["document"],

@@ -46,13 +46,32 @@ class HostQuietGate:
             finally:
                 fcntl.flock(mine, fcntl.LOCK_UN)
 
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[bool]:
+        """True, and nothing quiet begins inside the block; or at once False when something is quiet, or wants to be."""
+        with self._lock("host-compiles") as mine:
+            yield self._compile_began(mine)
+            fcntl.flock(mine, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """For what is really compiled behind :meth:`compiling`, which idle slots enter as well: watches see it."""
+        with self._lock("host-builds") as mine:
+            with self._deciding() as starts:
+                _share(mine)
+                os.pwrite(starts, f"{_number(starts) + 1}\n".encode(), 0)
+            try:
+                yield
+            finally:
+                fcntl.flock(mine, fcntl.LOCK_UN)
+
     def overlap_watch(self) -> Callable[[], bool]:
         """A function that says whether compiling went on at any moment since it was last asked."""
-        seen, ran = self._starts(), self._taken("host-compiles")
+        seen, ran = self._starts(), self._taken("host-builds")
 
         def overlapped() -> bool:
             nonlocal seen, ran
-            starts, runs = self._starts(), self._taken("host-compiles")
+            starts, runs = self._starts(), self._taken("host-builds")
             answer = ran or runs or starts != seen
             seen, ran = starts, runs
             return answer
@@ -60,10 +79,9 @@ class HostQuietGate:
         return overlapped
 
     def _compile_began(self, mine: int) -> bool:
-        with self._deciding() as starts:
+        with self._deciding():
             if self._free_now("host-quiet"):
                 _share(mine)
-                os.pwrite(starts, f"{_number(starts) + 1}\n".encode(), 0)
                 return True
             return False
 
@@ -86,7 +104,7 @@ class HostQuietGate:
 
     @contextlib.contextmanager
     def _deciding(self) -> Iterator[int]:
-        """One at a time, for the moment that a decision takes; the file counts the compiles that began."""
+        """One at a time, for the moment that a decision takes; the file counts the builds that began."""
         with self._lock("host-decides") as mutex:
             fcntl.flock(mutex, fcntl.LOCK_EX)
             yield mutex

@@ -54,12 +54,13 @@ class Worker:
         recorded: Callable[[str, Event], None] = lambda job_id, event: None,
         cancel_tasks: Callable[[str], None] = lambda job_id: None,
         toolchain_broke: Callable[[], None] = lambda: None,
+        name: str | None = None,
     ) -> None:
         """``recorded`` hears of each event that changed the ledger; ``cancel_tasks`` stops a failed job's tasks."""
         self._database, self._ledger, self._tools = database, ledger, tools
         self._recorded, self._cancel_tasks, self._toolchain_broke = recorded, cancel_tasks, toolchain_broke
         self._faults: Counter[str] = Counter()
-        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
 
     def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
         """Performs a task whose claim stands; see ``engine.contract.Handler``."""

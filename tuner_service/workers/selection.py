@@ -15,8 +15,11 @@ def named(devices: Sequence[DeviceSpec], host_name: str | None) -> tuple[DeviceS
 
     A GPU has its uuid, and what exists in a compiler alone is nowhere.
     """
+    suffix = f"@{host_name}" if host_name else ""
     return tuple(
-        replace(spec, id=f"{spec.id}@{host_name}") if host_name and spec.timed and spec.uuid is None else spec
+        replace(spec, id=spec.id + suffix)
+        if spec.target == "cpu" and spec.timed and not spec.id.endswith(suffix or "\0") and suffix
+        else spec
         for spec in devices
     )
 

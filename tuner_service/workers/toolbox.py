@@ -36,7 +36,7 @@ class Toolbox:
         child_timeout_seconds: float,
         overlap_watch: Callable[[], Callable[[], bool]],
     ) -> None:
-        self._devices, self._artifacts, self._work = dict(devices), artifacts, work
+        self._devices, self._artifacts, self._work = devices, artifacts, work
         self._timeout_seconds, self._overlap_watch = child_timeout_seconds, overlap_watch
         self._builders: Pool[Builder] = Pool()
         self._checkers: Pool[Checker] = Pool()

@@ -31,6 +31,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     names = [
         "serve",
+        "worker",
         "tune",
         "plan",
         "jobs",

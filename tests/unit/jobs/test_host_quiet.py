@@ -102,14 +102,27 @@ def test_a_killed_process_leaves_nothing_locked(gate: HostQuietGate, tmp_path: P
             assert entered
 
 
-def test_the_overlap_watch_sees_compiles_of_others_that_came_and_went(gate: HostQuietGate, tmp_path: Path) -> None:
+def test_the_overlap_watch_sees_builds_of_others_that_came_and_went(gate: HostQuietGate, tmp_path: Path) -> None:
+    other = HostQuietGate(lock_dir=tmp_path)
     overlapped = gate.overlap_watch()
-    assert not overlapped()
-    with HostQuietGate(lock_dir=tmp_path).compiling(stopping=never):
-        assert overlapped()
+    with other.compiling(stopping=never):
+        assert not overlapped(), "an idle slot that looks for work compiles nothing"
+        with other.building():
+            assert overlapped()
     assert overlapped()  # until after the last question
     assert not overlapped()
-    with HostQuietGate(lock_dir=tmp_path).compiling(stopping=never):
+    with other.compiling(stopping=never), other.building():
         pass
     assert overlapped()
     assert not overlapped()
+
+
+def test_work_that_disturbs_begins_only_where_nothing_is_quiet(gate: HostQuietGate) -> None:
+    with gate.undisturbed() as free:
+        assert free
+        with gate.quietly(stopping=lambda: True) as entered:
+            assert not entered
+    with gate.quietly(stopping=never), gate.undisturbed() as free:
+        assert not free
+    with gate.quietly(stopping=never) as entered:
+        assert entered

@@ -1,0 +1,88 @@
+"""Starting a worker process: its settings, its database, its directory, and the signals that stop it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tuner_service.db.engine import Database
+from tuner_service.db.migrate import at_head
+from tuner_service.errors import DataDirInUse, WorkerMisplaced
+from tuner_service.settings import Settings
+from tuner_service.telemetry import configure_logging
+from tuner_service.workers.datadir import DataDir
+from tuner_service.workers.process import WorkerOptions, WorkerProcess
+
+WORKERS_FOLDER = "workers"
+"""In the data directory: one folder for each worker process of this host that was given none."""
+MAXIMUM_WORKERS = 64
+
+
+def run_worker(
+    settings: Settings,
+    *,
+    devices: tuple[str, ...],
+    compile_only: bool,
+    own_data_dir: Path | None,
+    name: str | None,
+    ready: Callable[[str], None],
+) -> None:
+    """Works until SIGTERM or SIGINT.
+
+    Raises WorkerMisplaced when the database is none that a worker can use, InvalidInput when the host has no such
+    device, DatabaseProblem when the database does not answer at the start, DataDirInUse, DataDirUnusable.
+    """
+    configure_logging(settings.log_level)
+    database = Database(settings.resolved_database_url)
+    try:
+        if database.is_sqlite:
+            raise WorkerMisplaced(
+                f"workers need the PostgreSQL database of a service that runs with TUNER_ENGINE=postgres, and "
+                f"{database.place} is a file; give --database-url postgresql://…"
+            )
+        if not at_head(database):
+            raise WorkerMisplaced(
+                f"the schema of {database.place} is not the one of this version: run tuner db upgrade, or start the "
+                "version of the worker that the service has"
+            )
+        process = WorkerProcess(
+            database=database,
+            data_dir=DataDir(own_data_dir) if own_data_dir else free_data_dir(settings.data_dir),
+            options=WorkerOptions(
+                devices=devices,
+                compile_only=compile_only,
+                compile_slots=settings.compile_slots,
+                compile_only_devices=settings.compile_only_names,
+                name=name,
+                version=_version(),
+                child_timeout_seconds=settings.child_timeout_seconds,
+                drain_seconds=settings.drain_seconds,
+                lost_seconds=settings.worker_lost_seconds,
+            ),
+        )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: process.stop())
+        process.run(ready)
+    finally:
+        database.close()
+
+
+def free_data_dir(base: Path) -> DataDir:
+    """The first of a host's worker directories that no process uses, locked. DataDirInUse, DataDirUnusable."""
+    for number in range(1, MAXIMUM_WORKERS + 1):
+        folder = DataDir(base / WORKERS_FOLDER / str(number))
+        try:
+            folder.lock()
+        except DataDirInUse:
+            continue
+        return folder
+    raise DataDirInUse(base / WORKERS_FOLDER, f"of {MAXIMUM_WORKERS} workers")
+
+
+def _version() -> str:
+    try:
+        return version("tuner")
+    except PackageNotFoundError:
+        return "0+uninstalled"
