@@ -10,11 +10,11 @@ from search.lowering.cpu.geometry import Geometry, geometry_of
 from search.lowering.cpu.narrow import Narrow
 from search.lowering.cpu.rows import RowSteps
 from search.lowering.cpu.traversal import Traversal
-from search.lowering.expressions import IDENTITIES, Scope, UnsupportedError
+from search.lowering.expressions import Scope
 from search.lowering.known_names import known_names
 from search.lowering.opening import opening
 from search.lowering.preamble import helper_source
-from search.lowering.purposes import purpose
+from search.lowering.row_steps import known_reducers, write_steps
 from search.lowering.states import partial_arrays
 from search.lowering.tensors import Layout, array_layout, layout_of
 from search.lowering.text import Text
@@ -22,11 +22,8 @@ from search.planning.schedule import (
     DistributedLoop,
     GlobalStore,
     Schedule,
-    SerialLoop,
-    Step,
     flat_steps,
 )
-from search.program.ir import STRUCTURED_OPS
 
 SYMBOL = "kernel"
 PASS_CONFIG = {"tl.disable_safe_memory_legalize": True, "tirx.disable_vectorize": True}
@@ -169,12 +166,7 @@ class _Module:
             coordinates={self.case.program.row_axis.name: self.geometry.row},
             used=self.used,
         )
-        reducers = {state.name: state for state in self.schedule.reducers}
-        missing = [
-            s.name for s in reducers.values() if s.op not in STRUCTURED_OPS and (s.op, s.dtype) not in IDENTITIES
-        ]
-        if missing:
-            raise UnsupportedError(f"reducer dtypes of {', '.join(missing)}")
+        reducers = known_reducers(self.schedule)
         arrays = {array.name: array_layout(array) for array in self.schedule.arrays}
         steps = RowSteps(
             text=text,
@@ -188,36 +180,21 @@ class _Module:
         extents = {axis.name: self.case.extent(axis.name) for axis in self.case.program.axes}
         tile_dtypes = {tile.name: tile.dtype for tile in self.schedule.private_tiles}
 
-        def write(step: Step, depth: int) -> None:
-            text.line(f"# {purpose(step)}")
-            match step:
-                case SerialLoop():
-                    if step.trips == 0:
-                        text.line("# (no trips)")
-                        return
-                    count = self.rows if step.count == self.case.program.row_axis.dim else str(step.trips)
-                    counter = f"trip{depth}" if step.index is None else names.counter(step.index)
-                    with text.block(f"for {counter} in T.serial({count}):"):
-                        for inner in step.steps:
-                            write(inner, depth + 1)
-                case DistributedLoop():
-                    Traversal(
-                        text=text,
-                        geometry=self.geometry,
-                        loop=step,
-                        scope=scope,
-                        layouts=self.layouts,
-                        extents=extents,
-                        reducers=reducers,
-                        arrays=arrays,
-                        rows=self.rows,
-                        narrow=Narrow(step, self.geometry, self.layouts, tile_dtypes, self.blocks),
-                    ).write()
-                case _:
-                    steps.write(step)
+        def traverse(loop: DistributedLoop) -> None:
+            Traversal(
+                text=text,
+                geometry=self.geometry,
+                loop=loop,
+                scope=scope,
+                layouts=self.layouts,
+                extents=extents,
+                reducers=reducers,
+                arrays=arrays,
+                rows=self.rows,
+                narrow=Narrow(loop, self.geometry, self.layouts, tile_dtypes, self.blocks),
+            ).write()
 
-        for step in self.schedule.steps:
-            write(step, 0)
+        write_steps(text, self.schedule, rows=self.rows, loop=traverse, row=steps)
 
 
 def _constant(dtype: str) -> str:

@@ -10,24 +10,14 @@ from search.lowering.cpu.geometry import Geometry
 from search.lowering.cpu.traversal import accumulate
 from search.lowering.expressions import Scope, Value
 from search.lowering.indexing import halves, join
+from search.lowering.row_steps import RowWriter
 from search.lowering.states import merge, partial_arrays
 from search.lowering.tensors import Layout
 from search.lowering.text import Text
-from search.planning.schedule import (
-    Collective,
-    DistributedLoop,
-    OpenReducer,
-    ReducerState,
-    RowCompute,
-    RowLoad,
-    RowStore,
-    RowUpdate,
-    SerialLoop,
-    Step,
-)
+from search.planning.schedule import Collective, ReducerState, RowUpdate
 
 
-class RowSteps:
+class RowSteps(RowWriter):
     """Writes row steps into a text."""
 
     def __init__(
@@ -45,31 +35,13 @@ class RowSteps:
         self.text, self.geometry, self.scope = text, geometry, scope
         self.layouts, self.reducers, self.rows = layouts, reducers, rows
 
-    def write(self, step: Step) -> None:
-        """One step that is not a distributed loop."""
-        match step:
-            case OpenReducer():
-                self._open(self.reducers[step.reducer])
-            case RowUpdate():
-                self._update(step)
-            case Collective():
-                self._collective(step)
-            case RowLoad():
-                with self._each_row():
-                    index = self.layouts[step.tensor].index(step.index, self.scope, self.geometry.row, ())
-                    stored = f"{names.tensor(step.tensor)}[{index}]"
-                    self._assign(step.into, self.scope.widened(stored, step.dtype).text)
-            case RowCompute():
-                with self._each_row():
-                    self._assign(step.into, self.scope.render_as(step.value, step.dtype).text)
-            case RowStore():
-                layout = self.layouts[step.tensor]
-                with self._each_row(), self.text.block(self.geometry.live(self.rows, self.scope.used)):
-                    index = layout.index(layout.natural, self.scope, self.geometry.row, ())
-                    value = self.scope.narrowed(step.value, layout.dtype)
-                    self.text.line(f"{names.tensor(step.tensor)}[{index}] = {value.text}")
-            case DistributedLoop() | SerialLoop():
-                raise TypeError("loops are written by Traversal and by the module")
+    @property
+    def _row(self) -> str:
+        return self.geometry.row
+
+    @property
+    def _slot(self) -> str:
+        return self.geometry.slot
 
     @contextmanager
     def _each_row(self) -> Iterator[None]:
@@ -78,8 +50,10 @@ class RowSteps:
             with self.text.block(self.geometry.across_loop):
                 yield
 
-    def _assign(self, scalar: str, value: str) -> None:
-        self.text.line(f"{names.scalar(scalar)}[{self.geometry.slot}] = {value}")
+    @contextmanager
+    def _each_live_row(self) -> Iterator[None]:
+        with self._each_row(), self.text.block(self.geometry.live(self.rows, self.scope.used)):
+            yield
 
     def _mark(self, loop: str | None) -> None:
         if loop is not None and self.geometry.simd_rest:

@@ -12,17 +12,16 @@ from search.lowering.cuda.expressions import STORED, CudaScope
 from search.lowering.cuda.fragments import Fragments
 from search.lowering.cuda.geometry import Geometry, geometry_of
 from search.lowering.cuda.preamble import MAIN, PASS_CONFIG, definitions, imports
-from search.lowering.cuda.reducers import DEFERRED, array_lines, deferred_reducers, is_known
+from search.lowering.cuda.reducers import DEFERRED, array_lines, deferred_reducers
 from search.lowering.cuda.rows import RowSteps
 from search.lowering.cuda.texts import SYMBOL
 from search.lowering.cuda.traversal import Traversal
-from search.lowering.expressions import UnsupportedError
 from search.lowering.known_names import known_names
 from search.lowering.opening import opening
-from search.lowering.purposes import purpose
+from search.lowering.row_steps import known_reducers, write_steps
 from search.lowering.tensors import Layout, array_layout, layout_of
 from search.lowering.text import Text
-from search.planning.schedule import DistributedLoop, GlobalStore, RowStore, Schedule, SerialLoop, Step
+from search.planning.schedule import DistributedLoop, GlobalStore, RowStore, Schedule, Step
 
 _THREAD = re.compile(r"\btx\b")
 
@@ -125,10 +124,7 @@ class _Module:
             used=self.used,
             contracted=not strict,
         )
-        reducers = {state.name: state for state in self.schedule.reducers}
-        missing = [state.name for state in reducers.values() if not is_known(state)]
-        if missing:
-            raise UnsupportedError(f"reducer dtypes of {', '.join(missing)}")
+        reducers = known_reducers(self.schedule)
         arrays = {array.name: array_layout(array) for array in self.schedule.arrays}
         row_axis = self.case.program.row_axis.name
         rows = RowSteps(
@@ -143,39 +139,26 @@ class _Module:
         )
         extents = {axis.name: self.case.extent(axis.name) for axis in self.case.program.axes}
 
-        def write(step: Step, depth: int) -> None:
-            text.line(f"# {purpose(step)}")
+        def traverse(loop: DistributedLoop) -> None:
+            Traversal(
+                text=text,
+                geometry=self.geometry,
+                loop=loop,
+                scope=scope,
+                layouts=self.layouts,
+                extents=extents,
+                reducers=reducers,
+                deferred=self.deferred,
+                arrays=arrays,
+                row_axis=row_axis,
+                fragments=self.fragments,
+            ).write()
+
+        def wait(step: Step) -> None:
             if self._overwrites(step):
                 text.line("T.sync_threads()  # other lanes may still read what is written over")
-            match step:
-                case SerialLoop():
-                    if step.trips == 0:
-                        text.line("# (no trips)")
-                        return
-                    count = self.rows if step.count == self.case.program.row_axis.dim else str(step.trips)
-                    counter = f"trip{depth}" if step.index is None else names.counter(step.index)
-                    with text.block(f"for {counter} in T.serial({count}):"):
-                        for inner in step.steps:
-                            write(inner, depth + 1)
-                case DistributedLoop():
-                    Traversal(
-                        text=text,
-                        geometry=self.geometry,
-                        loop=step,
-                        scope=scope,
-                        layouts=self.layouts,
-                        extents=extents,
-                        reducers=reducers,
-                        deferred=self.deferred,
-                        arrays=arrays,
-                        row_axis=row_axis,
-                        fragments=self.fragments,
-                    ).write()
-                case _:
-                    rows.write(step)
 
-        for step in self.schedule.steps:
-            write(step, 0)
+        write_steps(text, self.schedule, rows=self.rows, loop=traverse, row=rows, before=wait)
 
     def _overwrites(self, step: Step) -> bool:
         """Whether a step writes into a buffer that it, or lanes that are behind, may still read."""

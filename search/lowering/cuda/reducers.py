@@ -53,11 +53,6 @@ def operation(state: ReducerState) -> str:
     return _OPERATIONS[state.op, state.dtype]
 
 
-def is_known(state: ReducerState) -> bool:
-    """Whether the op and dtype can be combined at all."""
-    return state.op in STRUCTURED_OPS or (state.op, state.dtype) in IDENTITIES
-
-
 def structured(state: ReducerState) -> bool:
     """Whether partials hold several values."""
     return state.op in STRUCTURED_OPS

@@ -6,7 +6,7 @@ Every thread of a row does them all, with the same values; only stores and contr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from search.lowering import names
@@ -15,27 +15,17 @@ from search.lowering.cuda.geometry import Geometry
 from search.lowering.cuda.reducers import operation, reduce_name, slot, slots, structured
 from search.lowering.expressions import Value
 from search.lowering.indexing import halves, join, product
+from search.lowering.row_steps import RowWriter
 from search.lowering.states import absorb, array_element, merge, partial_arrays
 from search.lowering.tensors import Layout
 from search.lowering.text import Text
-from search.planning.schedule import (
-    Collective,
-    DistributedLoop,
-    OpenReducer,
-    ReducerState,
-    RowCompute,
-    RowLoad,
-    RowStore,
-    RowUpdate,
-    SerialLoop,
-    Step,
-)
+from search.planning.schedule import Collective, ReducerState, RowUpdate
 
 LONGEST_UNROLL = 64
 """Partials whose loop is unrolled, so that registers can hold them."""
 
 
-class RowSteps:
+class RowSteps(RowWriter):
     """Writes row steps into a text."""
 
     def __init__(
@@ -55,32 +45,22 @@ class RowSteps:
         self.text, self.geometry = text, geometry
         self.layouts, self.reducers = layouts, reducers
 
-    def write(self, step: Step) -> None:
-        """One step that is not a loop."""
-        match step:
-            case OpenReducer():
-                self._open(self.reducers[step.reducer])
-            case RowUpdate():
-                self._update(step)
-            case Collective():
-                self._collective(step)
-            case RowLoad():
-                index = self.layouts[step.tensor].index(step.index, self.scope, self.geometry.row, ())
-                self._assign(step.into, self.scope.widened(f"{names.tensor(step.tensor)}[{index}]", step.dtype).text)
-            case RowCompute():
-                self._assign(step.into, self.scope.render_as(step.value, step.dtype).text)
-            case RowStore():
-                layout = self.layouts[step.tensor]
-                index = layout.index(layout.natural, self.scope, self.geometry.row, ())
-                live = self.geometry.live(self.geometry.slot, self.scope.used)
-                with self._one_lane(), self.text.block(live):
-                    value = self.scope.narrowed(step.value, layout.dtype)
-                    self.text.line(f"{names.tensor(step.tensor)}[{index}] = {value.text}")
-            case DistributedLoop() | SerialLoop():
-                raise TypeError("loops are written by Traversal and by the module")
+    @property
+    def _row(self) -> str:
+        return self.geometry.row
 
-    def _assign(self, scalar: str, value: str) -> None:
-        self.text.line(f"{names.scalar(scalar)}[0] = {value}")
+    @property
+    def _slot(self) -> str:
+        return "0"
+
+    def _each_row(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    @contextmanager
+    def _each_live_row(self) -> Iterator[None]:
+        live = self.geometry.live(self.geometry.slot, self.scope.used)
+        with self._one_lane(), self.text.block(live):
+            yield
 
     @contextmanager
     def _one_lane(self) -> Iterator[None]:
