@@ -1,43 +1,45 @@
-"""Everything that needs a GPU, in one run of a few minutes on a borrowed one; writes one JSON.
+"""Everything that needs a GPU, in one run of a few minutes on a borrowed one; writes one JSON, after every part.
 
     python bench/gpu_check.py --output gpu.json
 
-The seed's 12 cases: every candidate of a joint space is checked in full and timed; the best, the best reload one and
-the untuned default are timed again interleaved; torch eager and torch.compile beside the best; what fraction of the
-bandwidth of a copy of as many bytes it reaches. Cases that the time does not suffice for are named, not hidden.
+The seed's 12 cases. Warm: every candidate of a joint space is checked in full and timed; the best, the best reload one
+and the untuned default are timed again interleaved; torch eager beside the best; a copy of as many bytes. Then cold
+(buffers rotate through more than the cache): the best, the copy, torch eager. Last torch.compile, which takes longest.
 
-Without a GPU it says so and exits 3. ``--dry-run`` goes the same way with a driver that runs nothing and small shapes;
-its JSON says ``"measured": false``, and its times mean nothing. ``--prebuild`` compiles for an architecture and stops:
-what it leaves in ``--work-dir`` may be carried to the machine that has the GPU.
+What fails is recorded and the rest goes on; what the time does not suffice for, or others on the device prevent, is
+named. ``complete`` says that nothing is missing. Without a GPU it says so and exits 3. ``--dry-run`` goes the same way
+with a driver that runs nothing and small shapes; its JSON says ``"measured": false``, and its times mean nothing.
+``--prebuild`` compiles for an architecture and stops: what it leaves in ``--work-dir`` may be carried to the machine
+that has the GPU.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from bench.gpu_cases import Build, Checked, build_all, plan, report
+from bench.gpu_parts import PARTS, ROUNDS, Measure
 from search.device.spec import DeviceSpec
-from search.errors import TunerError
+from search.errors import DeviceUnavailable
 from search.lowering.contract import BuildRequest, BuildResult
 from search.measuring.benches import CacheContext, Children
 from search.measuring.gpu.attached import attached_gpus
 from search.measuring.gpu.rehearsed import rehearsed
-from search.measuring.protocol import BaselineSamples, FinalsSamples, MeasureItem, MeasureResult
+from search.measuring.oracle import load_oracle
 from search.measuring.run import Measurer
-from search.planning.plan import PlannedCandidate, plan_case
 from search.program.case import Case
-from search.program.resolve import resolve_case
-from search.space.resolve import resolve_space
-from search.stats.compare import paired_ratios
-from search.stats.summary import median
 
 NO_GPU = 3
 """Exit status."""
@@ -51,203 +53,38 @@ SPACE: Mapping[str, Sequence[Any]] = {
     "vector": [1, 4],
     "rows_per_block": [1],
 }
-BASELINES = ("torch_eager", "torch_compile")
-FINALISTS = 3
 ENOUGH = 40
 """Candidates that are to be checked at least."""
 SECONDS = 330.0
-"""No case is begun later than this."""
-Build = Callable[[Sequence[BuildRequest]], Iterable[BuildResult]]
+"""No part is begun later than this after the start; what runs then is given ``GRACE_SECONDS`` more."""
+GRACE_SECONDS = 15.0
+PATIENCE_SECONDS = 15.0
+"""How long one part waits for others on the device to go."""
+CHILD_SECONDS = 45.0
+"""How long a child may be silent: 60 candidates are not checked in one silence."""
+LOST_IN_A_ROW = 3
+"""So many parts without a device, and no more are begun."""
 
 
-@dataclass(kw_only=True)
-class Checked:
-    """One case as it went."""
+class Budget:
+    """The time that is left, from the start of the script."""
 
-    case: Case
-    planned: list[PlannedCandidate]
-    built: dict[str, BuildResult] = field(default_factory=dict)
-    results: dict[str, MeasureResult] = field(default_factory=dict)
-    finals: FinalsSamples | None = None
-    baselines: dict[str, BaselineSamples] = field(default_factory=dict)
-    copy_seconds: float | None = None
-    cold: dict[str, float] = field(default_factory=dict)
-    error: str | None = None
-
-    @property
-    def id(self) -> str:
-        return f"{self.case.kernel}-{self.case.dims['rows']}x{self.case.dims['cols']}"
-
-    def trial(self, place: int) -> str:
-        return f"{self.id}-{place}"
-
-    def candidate(self, trial: str) -> PlannedCandidate:
-        return self.planned[int(trial.rsplit("-", 1)[1])]
-
-    def ranked(self, *, reload_only: bool = False) -> list[str]:
-        """Trials of the space that were measured, fastest first."""
-        found = [
-            trial
-            for trial, result in self.results.items()
-            if result.rejection is None
-            and self.candidate(trial).in_space
-            and not (reload_only and self.candidate(trial).candidate.input != "reload")
-        ]
-        return sorted(found, key=lambda trial: self.results[trial].timing["device_batch"].median_seconds)
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._started = time.monotonic()
 
     @property
-    def default(self) -> str | None:
-        """The untuned default, if it was measured."""
-        found = [trial for trial in self.results if self.candidate(trial).is_default]
-        return next((trial for trial in found if self.results[trial].rejection is None), None)
+    def spent_seconds(self) -> float:
+        return time.monotonic() - self._started
 
     @property
-    def moved_bytes(self) -> int:
-        """Bytes that any kernel must at least read and write."""
-        program = self.case.program
-        return sum(self.case.element_bytes(t.name) * math.prod(self.case.shape(t)) for t in program.tensors)
+    def over(self) -> bool:
+        """Whether nothing may be begun any more."""
+        return self.spent_seconds > self.seconds
 
-    def item(self, trial: str) -> MeasureItem:
-        artifact = self.built[trial].artifact
-        assert artifact is not None
-        return MeasureItem(id=trial, artifact=artifact)
-
-
-def plan(shapes: Sequence[str], kernels: Sequence[str], space: Mapping[str, Sequence[Any]]) -> Iterator[Checked]:
-    """The cases with their candidates, largest shape first."""
-    for shape in shapes:
-        rows, cols = (int(part) for part in shape.split("x"))
-        for kernel in kernels:
-            case = resolve_case({"kernel": kernel, "dims": {"rows": rows, "cols": cols}})
-            resolved = resolve_space({name: list(values) for name, values in space.items()}, case, "cuda")
-            yield Checked(case=case, planned=list(plan_case(case, resolved)))
-
-
-def build_all(checked: Sequence[Checked], build: Build) -> None:
-    """Compile what planning admits, in one go."""
-    requests = [
-        BuildRequest(id=one.trial(place), case=one.case.document(), candidate=planned.candidate.document())
-        for one in checked
-        for place, planned in enumerate(one.planned)
-        if planned.rejection is None
-    ]
-    owner = {one.trial(place): one for one in checked for place in range(len(one.planned))}
-    for result in build(requests):
-        owner[result.id].built[result.id] = result
-
-
-def measure_warm(one: Checked, warm: Measurer, baselines: Sequence[str]) -> None:
-    """Check and time every candidate, then the finals, the baselines and the copy."""
-    trials = [trial for trial, result in one.built.items() if result.artifact is not None]
-    for result in warm.search(one.case, [one.item(trial) for trial in trials]):
-        one.results[result.id] = result
-    ranked, reloads = one.ranked(), one.ranked(reload_only=True)
-    if not ranked:
-        return
-    wanted = dict.fromkeys([*ranked[:FINALISTS], *reloads[:FINALISTS], *filter(None, [one.default])])
-    one.finals = warm.finals(one.case, [one.item(trial) for trial in wanted], protocol="acceptance")
-    best = leader(one, lambda trial: True) or ranked[0]
-    for name in baselines:
-        one.baselines[name] = warm.baseline(one.case, name, against=one.item(best), protocol="search")
-    one.copy_seconds = warm.copy(one.case, one.moved_bytes // 2).median_seconds
-
-
-def measure_cold(one: Checked, cold: Measurer) -> None:
-    """The best and the copy once more, with buffers that rotate through more than the cache."""
-    best = leader(one, lambda trial: True)
-    if best is None:
-        return
-    again = cold.replay(one.case, one.item(best), phases=("device_batch",), protocol="search")
-    if again.rejection is None:
-        one.cold = {
-            "best_seconds": again.timing["device_batch"].median_seconds,
-            "copy_seconds": cold.copy(one.case, one.moved_bytes // 2).median_seconds,
-        }
-
-
-def leader(one: Checked, admits: Callable[[str], bool]) -> str | None:
-    """The fastest finalist among those admitted, by its median of the interleaved rounds."""
-    if one.finals is None:
-        return None
-    found = {t: s for t, s in one.finals.samples_seconds.items() if one.candidate(t).in_space and admits(t)}
-    return min(found, key=lambda trial: median(found[trial])) if found else None
-
-
-def report(one: Checked) -> dict[str, Any]:
-    """JSON of a case: counts, who is best, ratios with the range that was seen, samples."""
-    best = leader(one, lambda trial: True)
-    reload_ = leader(one, lambda trial: one.candidate(trial).candidate.input == "reload")
-    samples = dict(one.finals.samples_seconds) if one.finals is not None else {}
-    outcomes = {trial: _outcome(one, trial) for trial in map(one.trial, range(len(one.planned)))}
-    measured = [trial for trial, outcome in outcomes.items() if outcome == "measured"]
-    return {
-        "kernel": one.case.kernel,
-        "dims": dict(one.case.dims),
-        "enumerated": len(outcomes),
-        "checked": sum(1 for result in one.results.values() if result.checks is not None and result.checks.passed),
-        "measured": len(measured),
-        "rejected": {trial: outcome for trial, outcome in outcomes.items() if outcome != "measured"},
-        "candidates": {trial: one.candidate(trial).candidate.document() for trial in measured},
-        "search": {trial: one.results[trial].timing["device_batch"].document() for trial in measured},
-        "finals": {trial: list(taken) for trial, taken in samples.items()},
-        "best": best,
-        "best_seconds": median(samples[best]) if best else None,
-        "best_over": {
-            "reload": _ratio(samples, best, reload_),
-            "default": _ratio(samples, best, one.default),
-            **{name: _against(samples_) for name, samples_ in one.baselines.items()},
-        },
-        "best_reload": reload_,
-        "default": one.default,
-        "baselines": {name: _baseline(samples_) for name, samples_ in one.baselines.items()},
-        "moved_bytes": one.moved_bytes,
-        "copy_fraction": {
-            "warm": _fraction(one.copy_seconds, median(samples[best]) if best else None),
-            "cold": _fraction(one.cold.get("copy_seconds"), one.cold.get("best_seconds")),
-        },
-        "cold": one.cold,
-        "error": one.error,
-    }
-
-
-def _outcome(one: Checked, trial: str) -> Any:
-    planned, built, result = one.candidate(trial), one.built.get(trial), one.results.get(trial)
-    for rejection in (planned.rejection, built and built.rejection, result and result.rejection):
-        if rejection is not None:
-            return rejection.document()
-    return "measured" if result is not None else "not_run"
-
-
-def _ratio(samples: Mapping[str, Sequence[float]], best: str | None, other: str | None) -> dict[str, Any] | None:
-    """How many times as long the other takes, paired within rounds."""
-    if best is None or other not in samples:
-        return None
-    paired = paired_ratios(samples[other], samples[best])
-    return {"median": paired.median, "min": paired.low, "max": paired.high}
-
-
-def _against(samples: BaselineSamples) -> dict[str, Any] | None:
-    theirs = samples.timing["device_batch"].samples_seconds if samples.timing else ()
-    if not theirs or not samples.kernel_seconds:
-        return None
-    paired = paired_ratios(theirs, samples.kernel_seconds)
-    return {"median": paired.median, "min": paired.low, "max": paired.high}
-
-
-def _baseline(samples: BaselineSamples) -> dict[str, Any]:
-    return {
-        "implementation": samples.implementation,
-        "allocation": samples.allocation,
-        "versions": dict(samples.versions),
-        "timing": {phase: timing.document() for phase, timing in samples.timing.items()},
-        "kernel_seconds": list(samples.kernel_seconds),
-        "error": samples.error,
-    }
-
-
-def _fraction(copy_seconds: float | None, kernel_seconds: float | None) -> float | None:
-    """Of the copy's bandwidth: both move as many bytes."""
-    return copy_seconds / kernel_seconds if copy_seconds and kernel_seconds else None
+    def stop(self) -> bool:
+        """Whether what runs must end."""
+        return self.spent_seconds > self.seconds + GRACE_SECONDS
 
 
 def run(
@@ -257,65 +94,129 @@ def run(
     *,
     build: Build,
     children: tuple[Children, Children] | None = None,
-    baselines: Sequence[str] = BASELINES,
-    seconds: float = SECONDS,
+    rounds: Sequence[tuple[CacheContext, Mapping[str, Measure]]] | None = None,
+    budget: Budget | None = None,
     say: Callable[[str], None] = print,
+    keep: Callable[[Mapping[str, Any]], None] = lambda found: None,
 ) -> dict[str, Any]:
-    """Build and measure the cases; the report. ``children``: warm and cold ones, for a rehearsal."""
-    started = time.monotonic()
-    build_all(checked, build)
-    built = time.monotonic() - started
-    say(f"built {sum(1 for one in checked for r in one.built.values() if r.artifact)} candidates in {built:.0f} s")
-    passes: tuple[tuple[CacheContext, Callable[[Checked, Measurer], None]], ...] = (
-        ("warm", lambda one, measurer: measure_warm(one, measurer, baselines)),
-        ("cold", measure_cold),
-    )
-    for place, (context, measure) in enumerate(passes):
-        own = children[place] if children is not None else None
-        with Measurer(device, work_dir / "measuring", children=own, cache_context=context) as measurer:
-            for one in checked:
-                if time.monotonic() - started > seconds:
-                    one.error = one.error or f"{context}: not begun, {seconds:g} s were over"
-                    continue
-                try:
-                    measure(one, measurer)
-                except TunerError as error:
-                    one.error = f"{context}: {type(error).__name__}: {error}"
-                say(f"{context} {one.id}: {_line(report(one))}")
-    cases = [report(one) for one in checked]
-    return {
-        "measured": children is None,
-        "device": device.document(),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "build_seconds": built,
-        "seconds": time.monotonic() - started,
-        "checked": sum(case["checked"] for case in cases),
-        "complete": all(case["error"] is None and case["best"] is not None for case in cases)
-        and sum(case["checked"] for case in cases) >= ENOUGH,
-        "cases": cases,
-    }
+    """Build and measure the cases; the report, which ``keep`` gets after every part too. ``children``: warm and cold
+    ones, for a rehearsal."""
+    budget = budget or Budget(SECONDS)
+    failed: dict[str, str] = {}
+    built = time.monotonic()
+    try:
+        build_all(checked, build)
+    except Exception as error:
+        failed["build"] = _words(error)
+        say(f"build: {failed['build']}")
+    built_seconds = time.monotonic() - built
+    say(f"built {sum(1 for one in checked for r in one.built.values() if r.artifact)} in {built_seconds:.0f} s")
+
+    def found(*, ended: bool) -> dict[str, Any]:
+        cases = [report(one, PARTS) for one in checked]
+        enough = sum(case["checked"] for case in cases) >= ENOUGH
+        return {
+            "measured": children is None,
+            "device": device.document(),
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "build_seconds": built_seconds,
+            "seconds": budget.spent_seconds,
+            "checked": sum(case["checked"] for case in cases),
+            "ended": ended,
+            "failed": failed,
+            "missing": [f"{one.id}: {name}: {why}" for one in checked for name, why in one.missing(PARTS).items()],
+            "complete": ended and enough and not failed and not any(one.missing(PARTS) for one in checked),
+            "cases": cases,
+        }
+
+    keep(found(ended=False))
+    lost = 0
+    for context, measures in rounds or ROUNDS:
+        if budget.over or lost >= LOST_IN_A_ROW:
+            break
+        own = children[context == "cold"] if children is not None else None
+        try:
+            with Measurer(
+                device,
+                work_dir / "measuring",
+                children=own,
+                cache_context=context,
+                child_timeout_seconds=CHILD_SECONDS,
+                prepare_timeout_seconds=CHILD_SECONDS,
+                contended_patience_seconds=PATIENCE_SECONDS,
+            ) as measurer:
+                for one in checked:
+                    for name, measure in measures.items():
+                        if budget.over or lost >= LOST_IN_A_ROW:
+                            break
+                        lost = lost + 1 if _part(one, name, measure, measurer, budget) else 0
+                        say(f"{one.id} {name}: {one.errors.get(name, 'done')}")
+                        keep(found(ended=False))
+                    say(f"{one.id}: {_line(report(one, PARTS))}")
+        except Exception as error:  # a Measurer that does not open, or close
+            failed[context] = _words(error)
+    ended = found(ended=True)
+    keep(ended)
+    return ended
+
+
+def _part(one: Checked, name: str, measure: Measure, measurer: Measurer, budget: Budget) -> bool:
+    """Do a part and note what came of it; whether there was no device."""
+    try:
+        measure(one, measurer, budget.stop)
+    except Exception as error:  # whatever it is, the next part may succeed
+        one.errors[name] = _words(error)
+        return isinstance(error, DeviceUnavailable)
+    one.done.append(name)
+    return False
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
 
 
 def _line(case: Mapping[str, Any]) -> str:
-    if case["error"]:
-        return str(case["error"])
     ratios = {name: f"{one['median']:.3f}" if one else "none" for name, one in case["best_over"].items()}
     fraction = {name: f"{one:.2f}" if one else "none" for name, one in case["copy_fraction"].items()}
     return f"{case['checked']} checked, times as long as the best: {ratios}; of a copy's bandwidth: {fraction}"
 
 
-def builder_of(architecture: str, work_dir: Path) -> Build:
+def builder_of(architecture: str, work_dir: Path, stop: Callable[[], bool] = lambda: False) -> Build:
     """The compiler of this machine."""
     from search.lowering.builder import Builder
 
     def build(requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
         builder = Builder(work_dir / "artifacts", target="cuda", architecture=architecture)
         try:
-            yield from builder.build(requests, timeout_seconds=60.0, cancelled=lambda: False)
+            yield from builder.build(requests, timeout_seconds=60.0, cancelled=stop)
         finally:
             builder.close()
 
     return build
+
+
+def beside_oracles(checked: Sequence[Checked], work_dir: Path, build: Build) -> Build:
+    """The compiler, and beside it what results are compared with is computed: that takes seconds a case."""
+
+    def both(requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+        workers = max(1, min(4, len(os.sched_getaffinity(0)) - 2))
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            for one in checked:  # one that fails is computed by the child that needs it, which says why
+                pool.submit(_prepare_oracle, one.case, work_dir / "measuring")
+            yield from build(requests)
+
+    return both
+
+
+def _prepare_oracle(case: Case, folder: Path) -> None:
+    load_oracle(case, folder)
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """The report, whole or as it was: whatever ends this script, what it has measured so far is there."""
+    whole = path.with_name(f".{path.name}.new")
+    whole.write_text(json.dumps(found, indent=1, allow_nan=False))
+    whole.replace(path)
 
 
 def rehearsal_device(architecture: str) -> DeviceSpec:
@@ -342,15 +243,17 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--work-dir", type=Path, default=Path(".data/gpu-check"))
     parser.add_argument("--shapes", help=f"default: {','.join(SHAPES)}; dry: {','.join(DRY_SHAPES)}")
     parser.add_argument("--kernels", default=",".join(KERNELS))
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="no case is begun later than this")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="no part is begun later than this")
     parser.add_argument("--dry-run", action="store_true", help="measure nothing, with a driver that runs nothing")
     parser.add_argument("--prebuild", metavar="ARCHITECTURE", help="only compile, sm_90 say; needs no GPU")
     given = parser.parse_args(words)
+    budget = Budget(given.seconds)
     given.work_dir.mkdir(parents=True, exist_ok=True)
     shapes = (given.shapes or ",".join(DRY_SHAPES if given.dry_run else SHAPES)).split(",")
     device, children = rehearsal_device("sm_90"), (rehearsed(), rehearsed(cache_context="cold"))
     if not given.dry_run and given.prebuild is None:
-        device = next((one for one in attached_gpus() if one.available), attached_gpus()[0])
+        attached = attached_gpus()
+        device = next((one for one in attached if one.available), attached[0])
         if not device.available:
             print(f"no GPU to measure on: {device.reason}", file=sys.stderr)
             return NO_GPU
@@ -364,13 +267,17 @@ def main(words: Sequence[str] | None = None) -> int:
         checked,
         device,
         given.work_dir,
-        build=builder_of(str(device.architecture), given.work_dir),
+        build=beside_oracles(
+            checked, given.work_dir, builder_of(str(device.architecture), given.work_dir, budget.stop)
+        ),
         children=children if given.dry_run else None,
-        seconds=given.seconds,
+        budget=budget,
+        keep=lambda found: write(given.output, found),
     )
-    given.output.write_text(json.dumps(found, indent=1))
     if given.dry_run:
         print("dry run: nothing was measured, no time in the output means anything")
+    for line in found["missing"]:
+        print(f"missing: {line}", file=sys.stderr)
     print(f"{found['checked']} candidates checked in {found['seconds']:.0f} s: {given.output}")
     return 0 if found["complete"] or given.dry_run else 1
 

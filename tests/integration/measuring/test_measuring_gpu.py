@@ -16,6 +16,7 @@ from search.lowering.contract import Argument, Artifact, Launch
 from search.measuring.gpu.rehearsed import rehearsed
 from search.measuring.protocol import PHASES, MeasureItem
 from search.measuring.run import Measurer
+from search.outcome import Rejected
 from search.program.case import Case
 from search.program.resolve import resolve_case
 
@@ -170,7 +171,10 @@ def test_a_device_that_vanishes_between_probe_and_launch(case: Case, item: Any, 
 def test_too_big_for_the_card_and_cold_buffers(case: Case, item: Any, measurer: Any) -> None:
     with measurer(memory_bytes=5000) as one:
         (result,) = one.check(case, [item("k_good")])
+        refused = one.copy(case, 1 << 20, protocol="search")
     assert (result.rejection.stage, result.rejection.reason) == ("runtime", "out_of_device_memory")
+    assert isinstance(refused, Rejected)
+    assert refused.reason == "out_of_device_memory"
     with measurer(cold=True, last_level_cache_bytes=4000) as one:
         (result,) = one.search(case, [item("k_good")])
     assert result.rejection is None

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from search.errors import DeviceUnavailable
 from search.lowering.contract import Argument, Artifact, BuildRequest, BuildResult, Launch
 from search.measuring.gpu.rehearsed import rehearsed
 from search.outcome import Rejected
@@ -50,12 +51,20 @@ def test_the_seeds_cases_have_candidates_enough(bench: Any) -> None:
     assert all(sum(planned.is_default for planned in one.planned) == 1 for one in checked)
 
 
-def test_a_dry_run_goes_all_the_way_and_measures_nothing(bench: Any, tmp_path: Path) -> None:
-    space = {"width": [32, 64], "input": ["reload", "cache"], "materialize": ["private"], "vector": [1]}
-    checked = list(bench.plan(["5x65"], ["rms_norm"], {**space, "rows_per_block": [1]}))
-    script = {"faults": {"k_3": "CUDA_ERROR_ILLEGAL_ADDRESS"}, "seconds_per_call": {"k_1": 4e-5, "k_0": 8e-5}}
+SPACE = {
+    "width": [32, 64],
+    "input": ["reload", "cache"],
+    "materialize": ["private"],
+    "vector": [1],
+    "rows_per_block": [1],
+}
 
-    def build(requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
+
+@pytest.fixture
+def build(tmp_path: Path) -> Any:
+    """A compiler of text: the third candidate does not compile."""
+
+    def built(requests: Sequence[BuildRequest]) -> Iterator[BuildResult]:
         cubin = tmp_path / "batch.cubin"
         cubin.write_text(" ".join(f"k_{place}" for place in range(9)))
         for place, request in enumerate(requests):
@@ -75,19 +84,41 @@ def test_a_dry_run_goes_all_the_way_and_measures_nothing(bench: Any, tmp_path: P
             )
             yield BuildResult(id=request.id, artifact=artifact)
 
-    found = bench.run(
+    return built
+
+
+def quick_rounds(bench: Any) -> Any:
+    """The rounds without torch.compile, which takes longest, and without a second start of torch."""
+    warm, (context, cold), _ = bench.ROUNDS
+    return warm, (context, {name: measure for name, measure in cold.items() if name != "cold_torch_eager"})
+
+
+def run(bench: Any, folder: Path, build: Any, script: dict[str, Any], **words: Any) -> Any:
+    checked = list(bench.plan(["5x65"], ["rms_norm"], SPACE))
+    return bench.run(
         checked,
         bench.rehearsal_device("sm_90"),
-        tmp_path,
+        folder,
         build=build,
         children=(rehearsed(script), rehearsed(script, cache_context="cold")),
-        baselines=("torch_eager",),
         say=lambda line: None,
+        **words,
     )
-    json.dumps(found, allow_nan=False)
+
+
+def test_a_dry_run_goes_all_the_way_and_measures_nothing(bench: Any, tmp_path: Path, build: Any) -> None:
+    kept: list[Any] = []
+    output = tmp_path / "gpu.json"
+
+    def keep(found: Any) -> None:
+        bench.write(output, found)
+        kept.append(json.loads(output.read_text()))
+
+    script = {"faults": {"k_3": "CUDA_ERROR_ILLEGAL_ADDRESS"}, "seconds_per_call": {"k_1": 4e-5, "k_0": 8e-5}}
+    found = run(bench, tmp_path, build, script, rounds=quick_rounds(bench), keep=keep)
     assert found["measured"] is False
     (case,) = found["cases"]
-    assert case["error"] is None
+    assert case["missing"] == dict.fromkeys(["cold_torch_eager", "torch_compile"], "not begun")
     assert case["enumerated"] == 5  # the default is not in this space
     assert {trial.rsplit("-")[-1]: one["reason"] for trial, one in case["rejected"].items()} == {
         "2": "compiler_error",
@@ -99,19 +130,94 @@ def test_a_dry_run_goes_all_the_way_and_measures_nothing(bench: Any, tmp_path: P
     assert case["best_over"]["default"]["median"] == pytest.approx(2.5)
     assert case["best_over"]["torch_eager"] is not None
     assert case["copy_fraction"] == {"warm": pytest.approx(2.5), "cold": pytest.approx(2.5)}
-    assert not found["complete"]  # fewer than forty
+    parts = ["candidates", "finals", "torch_eager", "copy", "cold_best", "cold_copy"]
+    assert case["parts"] == parts
+    # after the build, after each part, and at the end, whole each time
+    assert [len(one["cases"][0]["parts"]) for one in kept] == [*range(len(parts) + 1), len(parts)]
+    assert [one["ended"] for one in kept] == [*[False] * (len(parts) + 1), True]
+    assert kept[-1] == found
+    assert [path.name for path in tmp_path.glob("*.json*")] == ["gpu.json"]
 
 
-def test_cases_that_the_time_does_not_suffice_for_are_named(bench: Any, tmp_path: Path) -> None:
-    checked = list(bench.plan(["5x65"], ["softmax"], {"width": [32], "vector": [1]}))
-    found = bench.run(
-        checked,
-        bench.rehearsal_device("sm_90"),
-        tmp_path,
-        build=lambda requests: (),
-        children=(rehearsed(), rehearsed()),
-        seconds=-1.0,
-        say=lambda line: None,
-    )
-    assert "not begun" in found["cases"][0]["error"]
+def test_what_fails_is_recorded_and_the_rest_goes_on(bench: Any, tmp_path: Path, build: Any) -> None:
+    """Of any kind: what a part finds missing, what our own code raises, what the device says."""
+
+    def mistaken(*_: Any) -> None:
+        raise KeyError("a mistake of ours")
+
+    def refused(*_: Any) -> None:
+        raise sys.modules["bench.gpu_cases"].Incomplete("the baseline disagrees")
+
+    warm, cold = quick_rounds(bench)
+    rounds = [(warm[0], {**warm[1], "finals": mistaken, "torch_eager": refused}), cold]
+    found = run(bench, tmp_path, build, {}, rounds=rounds)
+    (case,) = found["cases"]
+    assert case["parts"] == ["candidates", "copy", "cold_copy"]
+    assert case["missing"] == {
+        "finals": "KeyError: 'a mistake of ours'",
+        "torch_eager": "Incomplete: the baseline disagrees",
+        "cold_best": "Incomplete: there is no best candidate",
+        "cold_torch_eager": "not begun",
+        "torch_compile": "not begun",
+    }
+    assert found["ended"]
+    assert not found["complete"]
+
+
+def test_nothing_is_complete_that_misses_a_part(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(bench, "ENOUGH", 0)
+    every = [(context, dict.fromkeys(measures, nothing)) for context, measures in bench.ROUNDS]
+    assert run(bench, tmp_path, lambda requests: (), {}, rounds=every)["complete"]
+    for place, (context, measures) in enumerate(every):
+        for name in measures:
+            less = {other: measure for other, measure in measures.items() if other != name}
+            fewer = [*every[:place], (context, less), *every[place + 1 :]]
+            found = run(bench, tmp_path, lambda requests: (), {}, rounds=fewer)
+            assert found["missing"] == [f"rms_norm-5x65: {name}: not begun"]
+            assert not found["complete"]
+
+    def broken(requests: Any) -> Any:
+        raise OSError("no compiler")
+
+    found = run(bench, tmp_path, broken, {}, rounds=every)
+    assert (found["complete"], found["failed"]) == (False, {"build": "OSError: no compiler"})
+    monkeypatch.setattr(bench, "ENOUGH", 1)
+    assert not run(bench, tmp_path, lambda requests: (), {}, rounds=every)["complete"]
+
+
+def test_others_on_the_device_cost_a_part_its_patience_and_no_more(
+    bench: Any, tmp_path: Path, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "PATIENCE_SECONDS", 0.05)
+    found = run(bench, tmp_path, build, {"strangers": [[], [], [77]]}, rounds=[bench.ROUNDS[0]])
+    (case,) = found["cases"]
+    assert case["missing"]["candidates"] == "DeviceContended: others compute on the device: processes [77]"
+    assert case["missing"]["copy"].startswith("DeviceContended")
+    monkeypatch.setattr(bench, "PATIENCE_SECONDS", 600.0)
+    monkeypatch.setattr(bench, "GRACE_SECONDS", 0.5)
+    spent = bench.Budget(0.5)
+    found = run(bench, tmp_path, build, {"strangers": [[], [], [77]]}, rounds=[bench.ROUNDS[0]], budget=spent)
+    assert found["cases"][0]["missing"]["candidates"].startswith("Cancelled")
+    assert found["cases"][0]["missing"]["copy"] == "not begun"
+
+
+def test_a_device_that_is_gone_is_not_asked_for_ever(bench: Any, tmp_path: Path, build: Any) -> None:
+    asked = []
+
+    def gone(*_: Any) -> None:
+        asked.append(1)
+        raise DeviceUnavailable("the GPU fell off the bus")
+
+    rounds = [(context, dict.fromkeys(measures, gone)) for context, measures in bench.ROUNDS]
+    found = run(bench, tmp_path, build, {}, rounds=rounds)
+    assert len(asked) == bench.LOST_IN_A_ROW
+    assert len(found["missing"]) == len(bench.PARTS)
+
+
+def test_parts_that_the_time_does_not_suffice_for_are_named(bench: Any, tmp_path: Path) -> None:
+    found = run(bench, tmp_path, lambda requests: (), {}, budget=bench.Budget(-1.0))
+    assert found["cases"][0]["missing"] == dict.fromkeys(bench.PARTS, "not begun")
     assert not found["complete"]
