@@ -54,7 +54,8 @@ def missing(state: CaseState, in_flight: Sequence[Step] = ()) -> tuple[Step, ...
         return (*_builds(state, in_flight), *_measurements(state, in_flight))
     not_run = sum(trial.outcome == "not_run" for trial in state.trials)
     if not_run:
-        return (Settle(result=_stopped(state, not_run)),)
+        why = f"the search was stopped before {not_run} of {len(state.trials)} trials ran"
+        return (Settle(result=_no_winner(state, why)),)
     if state.untimed is not None:
         return () if in_flight else (Settle(result=nothing_timed(state)),)
     contenders = state.contenders()
@@ -219,7 +220,20 @@ def _settle(
     return (Settle(result=result),)
 
 
-def _stopped(state: CaseState, not_run: int) -> CaseSettled:
+def cut_short(state: CaseState, enumerated: int, why: str) -> CaseSettled:
+    """The result of a case that goes no further, for the reason ``why``: it says where the search stood.
+
+    ``enumerated``: candidates of the space; ``state`` may hold fewer as yet.
+    """
+    ended = sum(trial.in_space and trial.outcome != "pending" for trial in state.trials)
+    if ended < enumerated or any(trial.outcome == "pending" for trial in state.trials):
+        return _no_winner(state, f"{why} when {ended} of {enumerated} candidates had been tried")
+    if state.finals is None:
+        return _no_winner(state, f"{why} before the finals, which choose a winner")
+    return _no_winner(state, f"{why} before the winner was built afresh, validated and compared with the baselines")
+
+
+def _no_winner(state: CaseState, why: str) -> CaseSettled:
     """A search that was cut short names no winner: what did not run might have won."""
     return CaseSettled(
         winner=None,
@@ -229,7 +243,7 @@ def _stopped(state: CaseState, not_run: int) -> CaseSettled:
         noise_floor=_floor(state),
         regret=None,
         predicted=None,
-        error=f"the search was stopped before {not_run} of {len(state.trials)} trials ran",
+        error=why,
     )
 
 

@@ -79,15 +79,18 @@ def plan_case(
     *,
     budget_scalars: int | None = DEFAULT_BUDGET_SCALARS,
     policy: CostPolicy = DEFAULT_POLICY,
+    first: int = 0,
 ) -> Iterator[PlannedCandidate]:
     """Plan every candidate of the space in canonical order, lazily, then the default if the space lacks it.
 
     Exactly one item is ``is_default``; only an appended default is not ``in_space``. ``budget_scalars`` None is
-    unlimited; InvalidInput for a bad budget, at once and not at the first item.
+    unlimited; InvalidInput for a bad budget, at once and not at the first item. ``first``: how many items are left out,
+    and not planned either.
     """
     budget_scalars = validate_budget(budget_scalars)
     builder = ScheduleBuilder(case)
-    return _plan_all(builder, default_candidate(case, space.target, builder=builder), space, budget_scalars, policy)
+    default = default_candidate(case, space.target, builder=builder)
+    return _plan_all(builder, default, space, budget_scalars, policy, first)
 
 
 def plan_of(schedule: Schedule, policy: CostPolicy = DEFAULT_POLICY) -> Plan:
@@ -109,14 +112,20 @@ def plan_of(schedule: Schedule, policy: CostPolicy = DEFAULT_POLICY) -> Plan:
 
 
 def _plan_all(
-    builder: ScheduleBuilder, default: Candidate, space: Space, budget_scalars: int | None, policy: CostPolicy
+    builder: ScheduleBuilder,
+    default: Candidate,
+    space: Space,
+    budget_scalars: int | None,
+    policy: CostPolicy,
+    first: int,
 ) -> Iterator[PlannedCandidate]:
     seen = False
-    for candidate in space.candidates():
+    for place, candidate in enumerate(space.candidates()):
         is_default = candidate == default
         seen = seen or is_default
-        yield _planned(builder, candidate, budget_scalars, policy, is_default=is_default)
-    if not seen:
+        if place >= first:
+            yield _planned(builder, candidate, budget_scalars, policy, is_default=is_default)
+    if not seen and first <= space.size:
         yield _planned(builder, default, budget_scalars, policy, is_default=True, in_space=False)
 
 

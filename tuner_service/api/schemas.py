@@ -30,6 +30,17 @@ class CaseRequest(BaseModel):
     dtypes: dict[str, str] = Field({}, description="Tensor → dtype; missing ones take defaults.")
 
 
+class LimitsRequest(BaseModel):
+    """What a job may use at most. At a limit nothing more is begun, and what is left is ``not_run``."""
+
+    device_seconds: float | None = Field(
+        None, description="Seconds for which the job's tasks hold the device; null is unlimited.", gt=0
+    )
+    wall_seconds: float | None = Field(
+        None, description="Seconds since the job began, whatever it waited for; null is unlimited.", gt=0
+    )
+
+
 class JobRequest(BaseModel):
     """What to tune, where, over which space, within which budget. The same body for jobs and plans."""
 
@@ -50,6 +61,10 @@ class JobRequest(BaseModel):
         description="`torch_eager`, `torch_compile`, `inductor_core`, or none. A compile-only device has none.",
     )
     labels: dict[str, str] = Field({}, description="Free words to find the job by.")
+    priority: int = Field(
+        0, description="Larger goes first, on devices and in compiling; equal ones take turns.", ge=-100, le=100
+    )
+    limits: LimitsRequest = Field(LimitsRequest(), description="What the job may use at most.")
 
 
 class LookupRequest(CaseRequest):
@@ -155,6 +170,13 @@ class PlanCaseDocument(Document):
     inert_knobs: list[str]
 
 
+class LimitsDocument(Document):
+    """What a job may use at most; null is unlimited."""
+
+    device_seconds: float | None
+    wall_seconds: float | None
+
+
 class Progress(Document):
     """Counts over the candidates of the space; enumerated = rejected + measured + checked + pending + not_run."""
 
@@ -192,6 +214,12 @@ class JobDocument(Document):
     state: State
     request: dict[str, Any] = Field(description="The request with every default resolved.")
     device: dict[str, Any]
+    priority: int = Field(description="Larger goes first; equal ones take turns.")
+    limits: LimitsDocument
+    device_seconds: float = Field(description="For how long its tasks have held the device, as far as they reported.")
+    stopped_by: Literal["device_seconds", "wall_seconds"] | None = Field(
+        description="The limit that ended it before its search was complete; what was left is `not_run`."
+    )
     progress: Progress
     cases: list[JobCaseDocument]
     error: str | None = Field(description="Why the job failed: a fault of the service, never of a candidate.")

@@ -60,6 +60,19 @@ BaselineOption: TypeAlias = Annotated[
 LabelOption: TypeAlias = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the job. Repeatable.")
 ]
+PriorityOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--priority", metavar="N", help="From -100 to 100; larger goes first, equal ones take turns. Default 0."
+    ),
+]
+DeviceSecondsOption: TypeAlias = Annotated[
+    float | None,
+    typer.Option("--device-seconds", metavar="S", help="Begin nothing more once the job has held the device so long."),
+]
+WallSecondsOption: TypeAlias = Annotated[
+    float | None, typer.Option("--wall-seconds", metavar="S", help="Begin nothing more so long after the job began.")
+]
 IdempotencyKeyOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--idempotency-key", metavar="KEY", help="The same key with the same request makes nothing new."),

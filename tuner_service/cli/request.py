@@ -185,6 +185,8 @@ def build_request(
     budget: str | None,
     baselines: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
+    priority: int | None = None,
+    limits: Mapping[str, float | None] | None = None,
 ) -> Document:
     """The body of ``POST /v1/jobs``; what was not said is left out, so that the service's defaults hold."""
     body: Document = {"cases": [dict(case) for case in cases], "device": device}
@@ -196,4 +198,8 @@ def build_request(
         body["baselines"] = [] if list(baselines) == ["none"] else list(baselines)
     if labels:
         body["labels"] = dict(parse_pairs("--label", labels))
+    if priority is not None:
+        body["priority"] = priority
+    if said := {word: seconds for word, seconds in (limits or {}).items() if seconds is not None}:
+        body["limits"] = said
     return body

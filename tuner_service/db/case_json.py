@@ -30,7 +30,7 @@ def case_document(
         "id": case.id,
         **case.document,
         "state": "settled" if case.settled else "running" if case.opened else "queued",
-        "progress": _progress(case.enumerated, counts, ended=job_state in ("cancelled", "failed")),
+        "progress": _progress(case.enumerated, counts, ended=job_state in ("succeeded", "cancelled", "failed")),
         "space": case.space,
         "inert_knobs": case.inert_knobs,
         "winner": named(result.get("winner")),

@@ -45,6 +45,12 @@ class Job(Base):
     device_id: Mapped[str] = mapped_column(String(128))
     device_kind: Mapped[str] = mapped_column(String(64))
     device: Mapped[Document]
+    priority: Mapped[int] = mapped_column(server_default="0")
+    """Larger goes first."""
+    device_seconds: Mapped[float] = mapped_column(Double, server_default="0")
+    """How long its tasks have held the device, as far as they have reported."""
+    stopped_by: Mapped[str | None] = mapped_column(String(16))
+    """The limit that ended it before its search was complete."""
     error: Mapped[str | None] = mapped_column(Text)
     created_at: Mapped[str] = mapped_column(STAMP)
     started_at: Mapped[str | None] = mapped_column(STAMP)

@@ -5,20 +5,23 @@ Short and idempotent: it may run at any time, any number of times, and after any
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from search.device.spec import DeviceSpec
 from search.steps import Settle, Step, is_quiet, missing, queue_of, step_document
-from tuner_service.db.clock import now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import cases, jobs, trials
+from tuner_service.db.queries.workers import database_now
 from tuner_service.engine.contract import Engine, Task
 from tuner_service.errors import DeviceVanished, OurFault
 from tuner_service.jobs.claiming import Claim, apart, claim, failed_too_often, release, standing_claims
-from tuner_service.jobs.ending import end_job
+from tuner_service.jobs.ending import end_at_limit, end_job
 from tuner_service.jobs.ledger import Ledger
+from tuner_service.jobs.limits import limit_reached
 from tuner_service.jobs.opening import open_case, tuned_case
 from tuner_service.jobs.record import settle
 from tuner_service.jobs.states import job_has_ended
@@ -40,11 +43,15 @@ class Advancer:
         compile_slots: int,
         look: Callable[[str], None] = lambda device_id: None,
         stopped: Callable[[], bool] = lambda: False,
+        opening_seconds: float = math.inf,
+        again: Callable[[str], None] = lambda job_id: None,
     ) -> None:
         """``look`` sees to it that a device of ``devices`` is known as it is now. ``stopped``: whether the service is
-        told to stop: a large space must not keep it."""
+        told to stop: a large space must not keep it. ``opening_seconds``: how long one call may write the rows of a
+        large space, so that other jobs get their turn; ``again`` hears of a job that is left with more to do."""
         self._database, self._ledger, self._engine, self._devices = database, ledger, engine, devices
         self._look, self._stopped = look, stopped
+        self._opening_seconds, self._again = opening_seconds, again
         self._known: set[str] = set()
         """Cases whose program is the submitted one."""
         self._limits = {"compile": compile_slots + 1, "device": DEVICE_TASKS}
@@ -87,7 +94,7 @@ class Advancer:
     def _begin(self, job_id: str) -> None:
         with self._database.write() as session:
             if jobs.lock_job(session, job_id)["state"] == "queued":
-                jobs.update_job(session, job_id, {"state": "running", "started_at": now()})
+                jobs.update_job(session, job_id, {"state": "running", "started_at": database_now(session)})
                 jobs.add_job_event(session, job_id, "job", {"state": "running"})
 
     def _work(self, job: Mapping[str, Any]) -> None:
@@ -98,18 +105,54 @@ class Advancer:
         room.subtract(queue_of(one.step) for one in standing)
         with self._database.read() as session:
             rows = cases.case_rows(session, job["id"])
+            limit = limit_reached(session, jobs.job_row(session, job["id"]))
+        if limit is not None:
+            self._stop_at(job["id"], limit, rows, standing)
+            return
         unsettled = 0
         for row in rows:
             if row["settled"]:
                 continue
             self._check_program(row)
-            if not open_case(self._database, job["id"], row["id"], stopped=self._stopped):
+            if not self._open(job["id"], row["id"]):
                 return
             unsettled += not self._advance_case(job, row, [c for c in standing if c.case_id == row["id"]], room)
             if not any(room[queue] > 0 for queue in self._limits):
                 return
         if unsettled == 0:
             end_job(self._database, job["id"], "succeeded")
+
+    def _open(self, job_id: str, case_id: str) -> bool:
+        """Whether a case has all its rows now; otherwise the next call goes on where this one ends."""
+        slice_ends = time.monotonic() + self._opening_seconds
+
+        def pause() -> bool:
+            return self._stopped() or time.monotonic() >= slice_ends
+
+        if open_case(self._database, job_id, case_id, stopped=pause):
+            return True
+        if not self._stopped():
+            self._again(job_id)
+        return False
+
+    def _stop_at(self, job_id: str, limit: str, rows: Sequence[Mapping[str, Any]], standing: Sequence[Claim]) -> None:
+        """Hands nothing out any more: cases that lack nothing are settled, and the job ends with its last task."""
+        for row in rows:
+            if row["settled"] or not row["opened"]:
+                continue
+            with self._database.read() as session:
+                state = self._ledger.load(session, row["id"])
+            for step in missing(state, [one.step for one in standing if one.case_id == row["id"]]):
+                if isinstance(step, Settle):
+                    settle(self._database, self._ledger, job_id, row["id"], step.result)
+        if standing:
+            return
+        with self._database.read() as session:
+            settled = all(row["settled"] for row in cases.case_rows(session, job_id))
+        if settled:
+            end_job(self._database, job_id, "succeeded")
+        else:
+            end_at_limit(self._database, self._ledger, job_id, limit)
 
     def _advance_case(
         self, job: Mapping[str, Any], row: Mapping[str, Any], standing: Sequence[Claim], room: Counter[str]
@@ -139,7 +182,7 @@ class Advancer:
             queue="compile" if queue_of(step) == "compile" else "device",
             device_id=job["device_id"],
             quiet=is_quiet(step),
-            priority=row["position"],
+            priority=-job["priority"],  # within a job the order is that in which steps are handed out
             compile_key=DeviceSpec.from_document(job["device"]).compile_key,
             payload={
                 "case_id": row["id"],

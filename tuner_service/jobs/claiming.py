@@ -93,11 +93,13 @@ def release(
     fault: str | None,
     stopped: bool = False,
     claimed_at: str | None = None,
+    device_seconds: float = 0.0,
 ) -> bool:
     """A task is over: its claim goes, and what it left undone is counted. Idempotent; False when all went well.
 
     ``fault``: what went wrong on our side, None when the task ended by itself; ``stopped``: it was told to stop,
     which is nobody's fault. ``claimed_at``: of the claim that the task was given; one that was made since stays.
+    ``device_seconds``: for how long it held the device since it last said so.
     """
     change: Change | None = None
     went_well = True
@@ -108,6 +110,8 @@ def release(
             row = claims.get_claim(session, key)
         if row is None or claimed_at not in (None, row["created_at"]):
             return True
+        if device_seconds:
+            jobs.use_device(session, row["job_id"], device_seconds)
         claims.delete_claim(session, key)
         step = step_from_document(row["step"])
         state = ledger.load(session, row["case_id"])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
 from search.documents import record_document
 from search.events import CaseSettled
+from search.steps import cut_short
 from tuner_service.db.clock import now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import cases, claims, jobs, trials
+from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.states import job_may_move
 
 _UNSETTLED = {
@@ -34,29 +37,51 @@ def end_job(
         claims.delete_claims(session, job_id)
         if state != "succeeded":
             trials.end_pending(session, job_id, finished_at=now())
-            _settle_rest(session, job_id, _UNSETTLED[state])
+            result = CaseSettled(
+                winner=None,
+                reference=None,
+                tie_set=(),
+                reference_tie_set=(),
+                noise_floor=None,
+                regret=None,
+                predicted=None,
+                error=_UNSETTLED[state],
+            )
+            _settle_rest(session, job_id, lambda case: result)
         jobs.add_job_event(session, job_id, "job", {"state": state, "error": error})
     return True
 
 
-def _settle_rest(session: Session, job_id: str, reason: str) -> None:
+def end_at_limit(database: Database, ledger: Ledger, job_id: str, limit: str) -> bool:
+    """Ends a running job that has reached a limit; False when it does not run, or something of it does.
+
+    It has succeeded in what it was given the time for: pending trials are ``not_run`` with the limit as their reason,
+    and cases without a result say by which limit, and where, their search was cut short. DatabaseProblem.
+    """
+    with database.write() as session:
+        job = jobs.lock_job(session, job_id)
+        if job["state"] != "running" or claims.list_claims(session, job_id):
+            return False
+        why = f"the job's limit of {job['request']['limits'][limit]:g} {limit} was reached"
+        jobs.update_job(session, job_id, {"state": "succeeded", "stopped_by": limit, "finished_at": now()})
+
+        def result(case: Mapping[str, Any]) -> CaseSettled:
+            return cut_short(ledger.load(session, case["id"]), case["enumerated"], why)
+
+        _settle_rest(session, job_id, result)
+        trials.end_pending(session, job_id, finished_at=now(), reason=limit)
+        jobs.add_job_event(session, job_id, "job", {"state": "succeeded", "error": None, "stopped_by": limit})
+    return True
+
+
+def _settle_rest(session: Session, job_id: str, result_of: Callable[[Mapping[str, Any]], CaseSettled]) -> None:
     """Gives every case without a result the one that it ends with."""
-    result = CaseSettled(
-        winner=None,
-        reference=None,
-        tie_set=(),
-        reference_tie_set=(),
-        noise_floor=None,
-        regret=None,
-        predicted=None,
-        error=reason,
-    )
     for case in cases.case_rows(session, job_id):
         if case["settled"]:
             continue
-        document = record_document(result)
+        result = result_of(case)
         # The new revision makes every copy of the case's state in memory stale.
-        values = {"settled": True, "result": document, "revision": case["revision"] + 1}
+        values = {"settled": True, "result": record_document(result), "revision": case["revision"] + 1}
         cases.update_case(session, case["id"], values)
-        about = {"case_id": case["id"], "event": "case_settled", "winner": None, "reference": None, "error": reason}
-        jobs.add_job_event(session, job_id, "case", about)
+        about = {"case_id": case["id"], "event": "case_settled", "winner": None, "reference": None}
+        jobs.add_job_event(session, job_id, "case", about | {"error": result.error})

@@ -63,7 +63,7 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
         return True
     if job_has_ended(job["state"]):
         return False
-    planned = itertools.islice(_plan(row, job), done, None)
+    planned = _plan(row, job, first=done)
     for first in itertools.count(done, CHUNK_TRIALS):
         if stopped():
             return False
@@ -83,11 +83,11 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
     raise AssertionError("unreachable: the last chunk is a short one")
 
 
-def _plan(row: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[PlannedCandidate]:
+def _plan(row: Mapping[str, Any], job: Mapping[str, Any], *, first: int) -> Iterator[PlannedCandidate]:
     case = tuned_case(row)
     target: TargetKind = job["device"]["target"]
     space = resolve_space(row["space"], case, target)
-    return plan_case(case, space, budget_scalars=job["request"]["private_budget_scalars"])
+    return plan_case(case, space, budget_scalars=job["request"]["private_budget_scalars"], first=first)
 
 
 def _row(job_id: str, case_id: str, ordinal: int, planned: PlannedCandidate) -> dict[str, Any]:

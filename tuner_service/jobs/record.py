@@ -23,15 +23,21 @@ def record(
     *,
     attempts: Mapping[str, int],
     worker: str | None = None,
+    device_seconds: float = 0.0,
 ) -> bool:
     """Stores an event in one transaction; False when it changes nothing or may not.
+
+    ``device_seconds``: for how long the task held the device since it last said so; it counts in any case.
 
     ``attempts``: trial id → the attempt that the claim was given. An event about one trial is refused when that
     trial's attempt has moved on (the claim was void), and every event once the job is not running any more. Events
     about the case as a whole need no fence: the first one stands. Raises DatabaseProblem; nothing is then stored.
     """
     with database.write() as session:
-        if jobs.lock_job(session, job_id)["state"] != "running" or _is_stale(session, event, attempts):
+        job = jobs.lock_job(session, job_id)
+        if device_seconds:
+            jobs.use_device(session, job_id, device_seconds)
+        if job["state"] != "running" or _is_stale(session, event, attempts):
             return False
         change = ledger.change(session, case_id, event, worker=worker)
         if change is None:

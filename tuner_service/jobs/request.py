@@ -21,8 +21,9 @@ from search.space.candidate import TargetKind
 from search.space.enumerate import MAX_CANDIDATES_PER_CASE, Space
 from search.space.knobs import target_knobs
 from search.space.resolve import resolve_space
+from tuner_service.jobs.limits import DEFAULT_PRIORITY, read_limits, read_priority
 
-KEYS = ("cases", "device", "space", "private_budget_scalars", "protocol", "baselines", "labels")
+KEYS = ("cases", "device", "space", "private_budget_scalars", "protocol", "baselines", "labels", "priority", "limits")
 SEARCH_PROTOCOLS = ("search",)
 """Protocols that a job may ask for: finals and acceptance are not ways to search."""
 DEFAULT_DEVICE = "cpu"
@@ -61,6 +62,7 @@ class ResolvedRequest:
     baselines: tuple[str, ...]
     protocol: str
     labels: Mapping[str, str]
+    priority: int
 
 
 def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Limits) -> ResolvedRequest:
@@ -81,6 +83,8 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
         report.add("/protocol", protocol, "unknown protocol", list(SEARCH_PROTOCOLS))
     baselines = _baselines(body, device, report)
     labels = read_labels(body.get("labels", {}), limits, report)
+    priority = read_priority(body.get("priority", DEFAULT_PRIORITY), report)
+    seconds = read_limits(body.get("limits", {}), report)
     if device is not None:
         _widths(resolved, device, report)
     report.raise_if_any()
@@ -93,6 +97,8 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
         "protocol": protocol,
         "baselines": list(baselines),
         "labels": labels,
+        **({"priority": priority} if priority != DEFAULT_PRIORITY else {}),
+        **({"limits": seconds} if seconds else {}),
     }
     return ResolvedRequest(
         document=document,
@@ -102,6 +108,7 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
         baselines=baselines,
         protocol=protocol,
         labels=labels,
+        priority=priority,
     )
 
 

@@ -27,6 +27,7 @@ def submit(database: Database, resolved: ResolvedRequest, *, idempotency_key: st
             "device_id": resolved.device.id,
             "device_kind": resolved.device.kind,
             "device": resolved.device.document(),
+            "priority": resolved.priority,
             "error": None,
             "created_at": now(),
             "started_at": None,

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 REST_AFTER_SECONDS = 60.0
 """Idle children hold memory (the compiler library above all): they end after so long without work."""
+OPENING_SECONDS = 0.5
+"""The rows of a large space are written in slices: other jobs get their turn between them."""
 MAXIMUM_ADVANCE_ERRORS = 3
 """A job whose advance fails so often in a row, for a reason that waiting does not mend, has failed."""
 

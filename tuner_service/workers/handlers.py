@@ -78,7 +78,8 @@ class Handlers:
     def hand_back(self, task: Task) -> None:
         """The task was not done, and nobody is charged: the next advance asks for it again. DatabaseProblem."""
         if not is_acceptance(task.job_id):  # an acceptance's step is asked for again as soon as it is not in flight
-            release(self._database, self._ledger, task.key, fault=None, stopped=True)
+            claimed_at = task.payload["claimed_at"]
+            release(self._database, self._ledger, task.key, fault=None, stopped=True, claimed_at=claimed_at)
 
     def _performer(self, task: Task) -> Worker | AcceptanceWorker:
         return self._replays if is_acceptance(task.job_id) else self._worker

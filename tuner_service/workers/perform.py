@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from search.errors import Cancelled, ChildFailed, DeviceContended, ToolchainUnavailable
 from search.events import Event
@@ -16,19 +19,22 @@ from search.ledger import CaseState
 from search.program.case import Case
 from search.steps import Step, step_from_document
 from tuner_service.db.engine import Database
-from tuner_service.db.queries import claims
+from tuner_service.db.queries import claims, jobs
 from tuner_service.engine.contract import Task
 from tuner_service.errors import DatabaseFull, DatabaseProblem, OurFault
 from tuner_service.jobs.claiming import release
 from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
+from tuner_service.jobs.limits import limit_reached
 from tuner_service.jobs.opening import case_of
 from tuner_service.jobs.record import record
+from tuner_service.workers.patience import patiently
 
 log = logging.getLogger(__name__)
 
 MAXIMUM_FAULTS_IN_A_ROW = 6
 """Tasks of one job that end in a fault of ours, none with a result between them: the job fails, whatever its trials."""
+T = TypeVar("T")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -55,29 +61,45 @@ class Worker:
         cancel_tasks: Callable[[str], None] = lambda job_id: None,
         toolchain_broke: Callable[[], None] = lambda: None,
         name: str | None = None,
+        patience_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``recorded`` hears of each event that changed the ledger; ``cancel_tasks`` stops a failed job's tasks."""
+        """``recorded`` hears of each event that changed the ledger; ``cancel_tasks`` stops a failed job's tasks.
+
+        ``patience_seconds``: how long a result is kept while the database is away; after that its claim may be void.
+        ``clock``: seconds, for the time that tasks hold their device.
+        """
         self._database, self._ledger, self._tools = database, ledger, tools
         self._recorded, self._cancel_tasks, self._toolchain_broke = recorded, cancel_tasks, toolchain_broke
+        self._patience_seconds, self._clock = patience_seconds, clock
         self._faults: Counter[str] = Counter()
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
 
     def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
         """Performs a task whose claim stands; see ``engine.contract.Handler``."""
-        with self._database.read() as session:
-            claim = claims.get_claim(session, task.key)
-            if claim is None or claim["created_at"] != task.payload["claimed_at"]:
-                return  # void: the job was cancelled, or the step is another task's by now
-            state = self._ledger.load(session, claim["case_id"])
+        begun = self._patiently(partial(self._begin, task), cancelled)
+        if begun is None:
+            return  # void: the job was cancelled, or the step is another task's by now
+        state, limit = begun
+        if limit is not None:
+            self._patiently(partial(self._release, task, fault=None, stopped=True), cancelled)
+            return
         step, case = step_from_document(task.payload["step"]), case_of(task.payload["case"])
+        held = _Held(self._clock if task.queue == "device" else lambda: 0.0)
         events = self._tools.perform(step, state, case, device_id=task.device_id, cancelled=cancelled)
         stopped = False
         try:
             for event in _closing(events):
-                self._record(task, event)
+                self._patiently(partial(self._record, task, event, held.lap()), cancelled)
+                held.go_on()
         except Cancelled:
             stopped = True
-        if not self._release(task, fault=None, stopped=stopped or cancelled()):
+        except BaseException:
+            self._use_device(task, held.lap())
+            raise
+        stopped = stopped or cancelled()
+        end = partial(self._release, task, fault=None, stopped=stopped, seconds=held.lap())
+        if not self._patiently(end, cancelled):
             self._count_fault(task.job_id, "a task ended without a result")
 
     def on_failure(self, task: Task, error: BaseException) -> None:
@@ -87,29 +109,60 @@ class Worker:
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
         if isinstance(error, DeviceContended):
             log.warning("task %s measured nothing: %s; it is asked for again", task.key, error)
-            self._release(task, fault=None, stopped=True)
+            self._patiently(partial(self._release, task, fault=None, stopped=True))
             return  # somebody else's load is no trial's fault
         log.error("task %s failed", task.key, exc_info=error)
         message = f"{type(error).__name__}: {error}"
         if reason := fatal(error):
             self._fail(task.job_id, reason)
         else:
-            self._release(task, fault=message)
+            self._patiently(partial(self._release, task, fault=message))
             self._count_fault(task.job_id, message)
         if isinstance(error, ToolchainUnavailable):
             self._toolchain_broke()
 
-    def _record(self, task: Task, event: Event) -> None:
-        attempts = task.payload["attempts"]
-        case_id = task.payload["case_id"]
-        stored = record(self._database, self._ledger, task.job_id, case_id, event, attempts=attempts, worker=self.name)
+    def _begin(self, task: Task) -> tuple[CaseState, str | None] | None:
+        """The case as it stands, and the limit that its job has reached; None when the task's claim does not stand."""
+        with self._database.read() as session:
+            claim = claims.get_claim(session, task.key)
+            if claim is None or claim["created_at"] != task.payload["claimed_at"]:
+                return None
+            job = jobs.job_row(session, task.job_id)
+            return self._ledger.load(session, claim["case_id"]), limit_reached(session, job)
+
+    def _patiently(self, action: Callable[[], T], cancelled: Callable[[], bool] = lambda: False) -> T:
+        return patiently(action, seconds=self._patience_seconds, cancelled=cancelled)
+
+    def _record(self, task: Task, event: Event, device_seconds: float) -> None:
+        stored = record(
+            self._database,
+            self._ledger,
+            task.job_id,
+            task.payload["case_id"],
+            event,
+            attempts=task.payload["attempts"],
+            worker=self.name,
+            device_seconds=device_seconds,
+        )
         if stored:
             self._faults.pop(task.job_id, None)
             self._recorded(task.job_id, event)
 
-    def _release(self, task: Task, *, fault: str | None, stopped: bool = False) -> bool:
-        claimed_at = task.payload["claimed_at"]
-        return release(self._database, self._ledger, task.key, fault=fault, stopped=stopped, claimed_at=claimed_at)
+    def _release(self, task: Task, *, fault: str | None, stopped: bool = False, seconds: float = 0.0) -> bool:
+        return release(
+            self._database,
+            self._ledger,
+            task.key,
+            fault=fault,
+            stopped=stopped,
+            claimed_at=task.payload["claimed_at"],
+            device_seconds=seconds,
+        )
+
+    def _use_device(self, task: Task, seconds: float) -> None:
+        """Counts the time of a task that broke off; it is lost where the database cannot take it."""
+        with contextlib.suppress(DatabaseProblem), self._database.write() as session:
+            jobs.use_device(session, task.job_id, seconds)
 
     def _count_fault(self, job_id: str, message: str) -> None:
         self._faults[job_id] += 1
@@ -120,6 +173,21 @@ class Worker:
         end_job(self._database, job_id, "failed", error=reason)
         self._faults.pop(job_id, None)
         self._cancel_tasks(job_id)
+
+
+class _Held:
+    """For how long a task held its device, in laps; recording does not count."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.go_on()
+
+    def go_on(self) -> None:
+        self._since = self._clock()
+
+    def lap(self) -> float:
+        """Seconds since the last :meth:`go_on`."""
+        return self._clock() - self._since
 
 
 def fatal(error: BaseException) -> str | None:

@@ -171,6 +171,7 @@ class WorkerProcess:
             recorded=self._on_recorded,
             cancel_tasks=lambda job_id: engine.cancel(job_id),
             name=self.worker_id,
+            patience_seconds=self.options.lost_seconds,
         )
         handlers = Handlers(
             database=self.database,

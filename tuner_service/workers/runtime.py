@@ -30,6 +30,7 @@ from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.recover import recover
 from tuner_service.workers.acceptance import AcceptanceWorker, ReplayTools
+from tuner_service.workers.advancing import OPENING_SECONDS
 from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
 from tuner_service.workers.perform import Tools, Worker
@@ -206,6 +207,8 @@ class Runtime:
             look=self.look,
             compile_slots=self.compile_slots,
             stopped=self._stopping.is_set,
+            opening_seconds=OPENING_SECONDS,
+            again=self.wake,
         )
         acceptances = AcceptanceAdvancer(database=self.database, engine=engine, devices=lambda: self.devices)
         self._patiently(lambda: self._wanted.update(recover(self.database)))

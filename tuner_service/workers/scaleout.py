@@ -26,7 +26,7 @@ from tuner_service.jobs.cancel import cancel
 from tuner_service.jobs.claiming import release
 from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
-from tuner_service.workers.advancing import AdvanceLoop
+from tuner_service.workers.advancing import OPENING_SECONDS, AdvanceLoop
 from tuner_service.workers.perform import MAXIMUM_FAULTS_IN_A_ROW
 from tuner_service.workers.registry import DeviceRegistry
 
@@ -120,6 +120,8 @@ class ScaleOutRuntime:
             devices=lambda: self.devices,
             compile_slots=COMPILES_PER_JOB - 1,
             stopped=self._stopping.is_set,
+            opening_seconds=OPENING_SECONDS,
+            again=lambda job_id: self._loop.wake(job_id),
         )
         replays = AcceptanceAdvancer(database=database, engine=engine, devices=lambda: self.devices)
         self._leadership = Leadership(database, gained=self._on_lead, heard=self._on_heard)
@@ -254,11 +256,16 @@ class ScaleOutRuntime:
         try:
             if is_acceptance(task.job_id):
                 count_failure(self._database, task.job_id, task.payload["attempt"], reason)
-            elif not release(self._database, self._ledger, task.key, fault=reason):
+            elif not self._release(task, reason):
                 self._losses.count(task.job_id, reason)
         except NotFound:
             return
         self._loop.wake(task.job_id)
+
+
+    def _release(self, task: Task, fault: str) -> bool:
+        claimed_at = task.payload["claimed_at"]
+        return release(self._database, self._ledger, task.key, fault=fault, claimed_at=claimed_at)
 
 
 class _Losses:

@@ -1,5 +1,6 @@
 """A job ledger with a device that exists only on paper: steps are acted out, the ledger and its rules are real."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -319,6 +320,7 @@ class Service:
     def __init__(self, database: Database, tools: PaperTools, device: DeviceSpec) -> None:
         self.database, self.tools = database, tools
         self.devices = {device.id: device}
+        self.clock: Callable[[], float] = time.monotonic
         self.die()
 
     def die(self) -> None:
@@ -328,6 +330,7 @@ class Service:
             ledger=self.ledger,
             tools=self.tools,
             cancel_tasks=lambda job_id: self.engine.cancel(job_id),
+            clock=lambda: self.clock(),
         )
         self.advancer = Advancer(
             database=self.database,

@@ -14,6 +14,7 @@ from tuner_service.cli.options import (
     BudgetOption,
     DataDirOption,
     DeviceOption,
+    DeviceSecondsOption,
     DimsOption,
     DtypeOption,
     IdempotencyKeyOption,
@@ -21,10 +22,12 @@ from tuner_service.cli.options import (
     KernelArgument,
     LabelOption,
     ParamOption,
+    PriorityOption,
     ProgramOption,
     ShapeOption,
     SpaceOption,
     UrlOption,
+    WallSecondsOption,
 )
 from tuner_service.cli.output import print_json, print_line
 from tuner_service.cli.request import build_cases, build_request, read_words
@@ -45,6 +48,9 @@ def tune(
     device: DeviceOption = "cpu",
     baseline: BaselineOption = None,
     label: LabelOption = None,
+    priority: PriorityOption = None,
+    device_seconds: DeviceSecondsOption = None,
+    wall_seconds: WallSecondsOption = None,
     idempotency_key: IdempotencyKeyOption = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job, or print its id and leave.")] = True,
     url: UrlOption = None,
@@ -69,7 +75,16 @@ def tune(
     refusal = "--no-wait leaves the job to a service that stays; start one with `tuner serve`"
     with connected(url=url, data_dir=data_dir, private=wait, without=refusal) as client:
         cases = build_cases(stated, shapes=shape, dims=dims, kernel_document=client.kernel)
-        body = build_request(cases=cases, device=device, space=space, budget=budget, baselines=baseline, labels=label)
+        body = build_request(
+            cases=cases,
+            device=device,
+            space=space,
+            budget=budget,
+            baselines=baseline,
+            labels=label,
+            priority=priority,
+            limits={"device_seconds": device_seconds, "wall_seconds": wall_seconds},
+        )
         job = client.submit(body, idempotency_key=idempotency_key)
         if not wait:
             if as_json:

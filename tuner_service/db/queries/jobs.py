@@ -18,6 +18,8 @@ from tuner_service.db.queries.trials import best_trial_ids, count_by_outcome, de
 from tuner_service.errors import NotFound
 
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
+LIMITS = ("device_seconds", "wall_seconds")
+"""What a job can be limited in: the time that its tasks hold the device, and the time since it began."""
 PROGRESS = ("enumerated", "rejected", "measured", "checked", "pending", "not_run")
 
 
@@ -53,6 +55,11 @@ def lock_job(session: Session, job_id: str) -> dict[str, Any]:
 def update_job(session: Session, job_id: str, values: Mapping[str, Any]) -> None:
     """Changes columns of one job."""
     session.execute(update(Job).where(Job.id == job_id).values(**values))
+
+
+def use_device(session: Session, job_id: str, seconds: float) -> None:
+    """Counts time for which a task of the job held its device."""
+    session.execute(update(Job).where(Job.id == job_id).values(device_seconds=Job.device_seconds + seconds))
 
 
 def active_job_ids(session: Session) -> list[str]:
@@ -167,6 +174,10 @@ def _documents(session: Session, jobs: Sequence[Job]) -> list[dict[str, Any]]:
                 "state": job.state,
                 "request": job.request,
                 "device": job.device,
+                "priority": job.priority,
+                "limits": {word: job.request.get("limits", {}).get(word) for word in LIMITS},
+                "device_seconds": job.device_seconds,
+                "stopped_by": job.stopped_by,
                 "progress": {word: sum(case["progress"][word] for case in of_job) for word in PROGRESS},
                 "cases": of_job,
                 "error": job.error,

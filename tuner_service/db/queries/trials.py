@@ -258,7 +258,8 @@ def new_attempt(session: Session, trial_ids: Iterable[str], *, lost: bool) -> No
     session.execute(pending.values(attempt=Trial.attempt + 1, losses=Trial.losses + (1 if lost else 0)))
 
 
-def end_pending(session: Session, job_id: str, *, finished_at: str) -> None:
+def end_pending(session: Session, job_id: str, *, finished_at: str, reason: str | None = None) -> None:
     """Every pending trial of a job becomes ``not_run``."""
     pending = update(Trial).where(Trial.job_id == job_id, Trial.outcome == "pending")
-    session.execute(pending.values(outcome="not_run", attempt=Trial.attempt + 1, finished_at=finished_at))
+    ended = {"outcome": "not_run", "reason": reason, "finished_at": finished_at}
+    session.execute(pending.values(attempt=Trial.attempt + 1, **ended))
