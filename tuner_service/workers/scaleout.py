@@ -262,7 +262,6 @@ class ScaleOutRuntime:
             return
         self._loop.wake(task.job_id)
 
-
     def _release(self, task: Task, fault: str) -> bool:
         claimed_at = task.payload["claimed_at"]
         return release(self._database, self._ledger, task.key, fault=fault, claimed_at=claimed_at)
