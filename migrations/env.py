@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from tuner_service.db import models_catalogs, models_workers  # noqa: F401  # their tables belong to the metadata
+from tuner_service.db import models_artifacts, models_catalogs, models_workers  # noqa: F401  # tables of the metadata
 from tuner_service.db.models import Base
 
 context.configure(

@@ -14,12 +14,15 @@ from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
+HERE_ONLY: Mapping[str, Any] = {"here_only": True}
+"""Metadata of a field that means something on this machine alone: documents leave it out, so it needs a default."""
 
 
 def record_document(value: Any) -> Any:
     """JSON form of a record: an object per dataclass and mapping, a list per tuple."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: record_document(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = [field.name for field in dataclasses.fields(value) if "here_only" not in field.metadata]
+        return {name: record_document(getattr(value, name)) for name in fields}
     if isinstance(value, Mapping):
         return {str(key): record_document(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

@@ -7,7 +7,10 @@
     ├── ToolchainUnavailable  the compiler or TileLang is missing or broken; the device is shown as unavailable
     │   └── DeviceUnavailable     the device itself is not there, or not any more
     ├── ChildFailed           a child of ours (not the candidate's code) broke its protocol
-    │   └── DeviceContended       others kept computing on the device for as long as we waited
+    │   ├── DeviceContended       others kept computing on the device for as long as we waited
+    │   └── ArtifactLost          a library is in no store any more, and a new build is not the same code
+    ├── ArtifactsUnavailable  the artifact store that machines share cannot be reached; ask again later
+    ├── ArtifactTooLarge      more bytes than the artifact store takes
     └── Cancelled             the caller asked to stop
 """
 
@@ -70,6 +73,18 @@ class DeviceUnavailable(ToolchainUnavailable):
 
 class DeviceContended(ChildFailed):
     """Others compute on the device, so that nothing can be measured on it."""
+
+
+class ArtifactLost(ChildFailed):
+    """A compiled library is in no artifact store any more, and a new build does not give the same machine code."""
+
+
+class ArtifactsUnavailable(TunerError):  # noqa: N818 - named for what happened, as the tree shows
+    """The artifact store that machines share cannot be read or written now. Nobody's candidate is at fault."""
+
+
+class ArtifactTooLarge(TunerError):  # noqa: N818 - named for what happened, as the tree shows
+    """An artifact has more bytes than the artifact store takes."""
 
 
 class Cancelled(TunerError):  # noqa: N818 - named for what happened, as the tree shows

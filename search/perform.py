@@ -21,8 +21,9 @@ from search.events import (
     TrialRejected,
 )
 from search.ledger import CaseState, TrialState
+from search.lowering.artifact_cache import Located, built_here
 from search.lowering.builder import Builder
-from search.lowering.contract import BuildRequest
+from search.lowering.contract import Artifact, BuildRequest
 from search.measuring.checker import Checker
 from search.measuring.protocol import MeasureItem, MeasureResult
 from search.measuring.run import Measurer
@@ -48,13 +49,15 @@ class Tools:
     """The policy that the case was planned with: a fresh plan must come out the same."""
     checker: Checker | None = None
     """What checks on a device that times nothing; the measurer does elsewhere."""
+    located: Located = built_here
+    """Finds the library of a trial that was built, maybe by another machine."""
 
 
 def perform(step: Step, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
     """The events of a step, as they happen; what was yielded before an exception stands.
 
     ``state`` is the ledger from which the step was asked, or a later one. A candidate's faults are events. Raises
-    Cancelled, ToolchainUnavailable, ChildFailed; the step may then be asked again.
+    Cancelled, ToolchainUnavailable, ChildFailed, ArtifactsUnavailable; the step may then be asked again.
     """
     match step:
         case Build():
@@ -100,7 +103,7 @@ def _measure(step: Measure, state: CaseState, case: Case, tools: Tools) -> Itera
     default_ended = default is None or default.artifact is None or default.outcome == "rejected"
     for trial in step.trials:
         before = tools.overlapped()
-        for result in tools.measurer.search(case, [_item(state.trial(trial))], cancelled=tools.cancelled):
+        for result in tools.measurer.search(case, [_item(state.trial(trial), case, tools)], cancelled=tools.cancelled):
             overlapped = before or tools.overlapped()
             if result.rejection is not None:
                 default_ended = default_ended or (default is not None and trial == default.id)
@@ -111,7 +114,7 @@ def _measure(step: Measure, state: CaseState, case: Case, tools: Tools) -> Itera
     if default is None or default_ended:
         return
     for number in range(step.retimes):
-        timing = tools.measurer.retime(case, _item(default), cancelled=tools.cancelled)
+        timing = tools.measurer.retime(case, _item(default, case, tools), cancelled=tools.cancelled)
         if isinstance(timing, Rejected):
             yield TrialRejected(trial=default.id, rejection=timing, after_measured=True)
             return
@@ -126,7 +129,7 @@ def _share(step: ShareCode, state: CaseState, case: Case, tools: Tools) -> Itera
             continue
         if root.outcome != "measured":
             continue  # it was rejected since the step was asked: the trial will be measured itself
-        result = _checked(_item(state.trial(trial)), case, tools)
+        result = _checked(_item(state.trial(trial), case, tools), case, tools)
         if result.rejection is not None:
             yield TrialRejected(trial=trial, rejection=result.rejection, checks=result.checks)
         else:
@@ -142,7 +145,7 @@ def _share(step: ShareCode, state: CaseState, case: Case, tools: Tools) -> Itera
 def _check(step: Check, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
     """Every trial ends: as checked, or as rejected by whatever its simulation came to."""
     assert tools.checker is not None, "a device that times nothing has a checker"
-    items = [_item(state.trial(trial)) for trial in step.trials]
+    items = [_item(state.trial(trial), case, tools) for trial in step.trials]
     lost = set(step.trials)
     for result in tools.checker.check(case, items, cancelled=tools.cancelled):
         lost.discard(result.id)
@@ -157,7 +160,7 @@ def _check(step: Check, state: CaseState, case: Case, tools: Tools) -> Iterator[
 def _finals(step: Finals, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
     """Every finalist comes back with samples or a rejection, else the driver would ask for ever."""
     asked = step.trials or step.all_phases
-    items = [_item(state.trial(trial)) for trial in asked]
+    items = [_item(state.trial(trial), case, tools) for trial in asked]
     samples = tools.measurer.finals(case, items, all_phases=step.all_phases, cancelled=tools.cancelled)
     lost = set(asked) - samples.samples_seconds.keys() - samples.rejections.keys()
     lost |= set(step.all_phases) - samples.extra_phases.keys() - samples.rejections.keys()
@@ -167,7 +170,7 @@ def _finals(step: Finals, state: CaseState, case: Case, tools: Tools) -> Iterato
 
 
 def _baseline(step: Baseline, state: CaseState, case: Case, tools: Tools) -> Iterator[Event]:
-    against = None if step.against is None else _item(state.trial(step.against))
+    against = None if step.against is None else _item(state.trial(step.against), case, tools)
     samples = tools.measurer.baseline(case, step.name, against=against, cancelled=tools.cancelled)
     yield BaselineMeasured(samples=samples)
 
@@ -192,7 +195,7 @@ def _revalidate(step: Revalidate, state: CaseState, case: Case, tools: Tools) ->
     for trial_id in step.trials:
         trial, fresh = state.trial(trial_id), state.fresh[trial_id]
         artifact, record = _required(fresh.artifact, trial_id), _required(trial.artifact, trial_id)
-        result = _checked(MeasureItem(id=trial_id, artifact=artifact), case, tools)
+        result = _checked(_located(trial, artifact, case, tools), case, tools)
         yield Revalidated(
             trial=trial_id,
             same_source=artifact.source_sha256 == record.source_sha256,
@@ -215,8 +218,13 @@ def _requests(trials: Sequence[str], state: CaseState, case: Case) -> list[Build
     return [BuildRequest(id=trial, case=document, candidate=candidates[trial].document()) for trial in trials]
 
 
-def _item(trial: TrialState) -> MeasureItem:
-    return MeasureItem(id=trial.id, artifact=_required(trial.artifact, trial.id))
+def _item(trial: TrialState, case: Case, tools: Tools) -> MeasureItem:
+    return _located(trial, _required(trial.artifact, trial.id), case, tools)
+
+
+def _located(trial: TrialState, artifact: Artifact, case: Case, tools: Tools) -> MeasureItem:
+    request = BuildRequest(id=trial.id, case=case.document(), candidate=trial.candidate.document())
+    return MeasureItem(id=trial.id, artifact=tools.located(request, artifact))
 
 
 def _required(value: Any, trial: str) -> Any:

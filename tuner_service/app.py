@@ -39,6 +39,7 @@ from tuner_service.api.routes import (
     winners,
 )
 from tuner_service.api.version import VERSION
+from tuner_service.artifacts.opening import open_artifacts
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import upgrade
 from tuner_service.engine.contract import Task
@@ -161,7 +162,7 @@ def serve(settings: Settings, *, announce: Callable[[str], None] = print_listeni
     """Run the service until SIGTERM or SIGINT; ``announce`` gets its URL once it accepts requests.
 
     Raises OSError when the port cannot be bound, and ServiceError when the database cannot be brought up to date, or
-    the data directory cannot be used or is another service's.
+    the data directory cannot be used or is another service's; ArtifactsUnavailable, InvalidInput of a setting.
     """
     configure_logging(settings.log_level)
     listener = _bind(settings.host, settings.port)
@@ -234,6 +235,12 @@ def _embedded(settings: Settings, database: Database) -> Machinery:
         stop_timeout_seconds=settings.shutdown_timeout_seconds,
         request_wait_seconds=settings.request_database_wait_seconds,
         compile_only=settings.compile_only_names,
+        artifacts=open_artifacts(
+            settings.artifacts_place,
+            settings.data_dir / "artifacts",
+            database,
+            limit_bytes=settings.max_artifact_bytes,
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from search.errors import InvalidInput, Problem
 from tuner_service.database_url import DATABASE_URLS, database_url_fault, without_password
 
 ENVIRONMENT_PREFIX = "TUNER_"
+ARTIFACT_PLACES = "database, local, /a/directory, s3://BUCKET or s3://BUCKET/PREFIX"
+_S3_PLACE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._-]+)*/?")
 DAY_SECONDS = 86_400.0
 LOOPBACK_NAMES: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
 """Hosts that a server without API keys may bind, and ``Host`` names that it answers to; so are loopback addresses."""
@@ -80,6 +83,18 @@ class Settings(BaseSettings):
         le=DAY_SECONDS,
         description="Time that a worker which is told to stop gives to what it runs, in seconds; the rest is handed "
         "back, and charged to nobody.",
+    )
+    artifacts: str | None = Field(
+        None,
+        description="Where sources and compiled libraries are kept for all machines of a deployment: database, a "
+        "directory that all of them mount, s3://BUCKET/PREFIX, or local (this machine's data directory alone). "
+        "Empty: database with the engine postgres, else local.",
+        json_schema_extra={"allowed": ARTIFACT_PLACES},
+    )
+    max_artifact_bytes: int = Field(
+        256 * 2**20,
+        ge=2**20,
+        description="Largest source or compiled library that is kept for other machines, in bytes.",
     )
     request_database_wait_seconds: float = Field(
         3.0,
@@ -170,6 +185,15 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no compile-only device {unknown[0]!r}")
         return ",".join(dict.fromkeys(given)) or "none"
 
+    @field_validator("artifacts")
+    @classmethod
+    def _usable_place(cls, place: str | None) -> str | None:
+        if not place or place in ("database", "local") or _S3_PLACE.fullmatch(place):
+            return place or None
+        if "://" in place or not place.startswith("/"):
+            raise ValueError("not a place for artifacts")
+        return place
+
     @field_validator("database_url")
     @classmethod
     def _usable_url(cls, url: str | None) -> str | None:
@@ -187,6 +211,11 @@ class Settings(BaseSettings):
     def compile_only_names(self) -> tuple[str, ...]:
         """``compile_only_devices``, one by one."""
         return () if self.compile_only_devices == "none" else tuple(self.compile_only_devices.split(","))
+
+    @property
+    def artifacts_place(self) -> str:
+        """``artifacts``, or what stands for it where it is empty."""
+        return self.artifacts or ("database" if self.engine == "postgres" else "local")
 
     @property
     def resolved_database_url(self) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from search.errors import InvalidInput
-from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Source, symbol_of
+from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Fetch, Source, symbol_of
 from search.lowering.expressions import UnsupportedError
 from search.lowering.modules import load
 from search.lowering.store import ArtifactStore
@@ -67,10 +67,17 @@ class BatchedBuild(ABC, Generic[K]):
     """What tells one compiler, with its flags, from another in the store."""
 
     def __init__(
-        self, store: str, *, fresh: bool, compile_timeout_seconds: float, progress: Callable[[], None]
+        self,
+        store: str,
+        *,
+        fresh: bool,
+        compile_timeout_seconds: float,
+        progress: Callable[[], None],
+        fetch: Fetch | None,
     ) -> None:
         self.store = ArtifactStore(store)
         self.fresh, self.compile_timeout_seconds, self.progress = fresh, compile_timeout_seconds, progress
+        self.fetch = fetch
 
     @abstractmethod
     def emit(self, schedule: Schedule) -> str:
@@ -139,12 +146,21 @@ class BatchedBuild(ABC, Generic[K]):
         source = self.source(text, kernel)
         seconds = time.perf_counter() - started
         self.store.save_source(source)
-        found = None if self.fresh else self.store.find_build(self._key(source))
+        key = self._key(source)
+        found = None if self.fresh else self._found(key)
         if found is not None:
             # equal code may come from other text
             facts = replace(found[1], tilelang_sha256=_text_sha256(source))
-            return BuildResult(id=request.id, artifact=found[0], facts=facts, lower_seconds=seconds)
+            return BuildResult(id=request.id, artifact=found[0], facts=facts, lower_seconds=seconds, build_key=key)
         return Lowered(request=request, source=source, kernel=kernel, numerics=numerics, lower_seconds=seconds)
+
+    def _found(self, key: str) -> tuple[Artifact, CodeFacts] | None:
+        """What was built under this key, here or on another machine."""
+        found = self.store.find_build(key)
+        if found is None and self.fetch is not None:
+            self.fetch(key)
+            found = self.store.find_build(key)
+        return found
 
     def _compiled(self, batch: Sequence[Lowered[K]]) -> list[BuildResult]:
         """One compiler call for the batch (equal sources once), then a result for each member."""
@@ -155,9 +171,10 @@ class BatchedBuild(ABC, Generic[K]):
 
     def _result(self, one: Lowered[K], built: Built, seconds: float) -> BuildResult:
         facts = built.facts and replace(built.facts, tilelang_sha256=one.text_sha256, numerics=one.numerics)
+        key = self._key(one.source)
         if built.artifact is not None:
             assert facts is not None
-            self.store.save_build(self._key(one.source), built.artifact, facts)
+            self.store.save_build(key, built.artifact, facts)
         return BuildResult(
             id=one.request.id,
             artifact=built.artifact,
@@ -165,6 +182,7 @@ class BatchedBuild(ABC, Generic[K]):
             rejection=built.rejection,
             lower_seconds=one.lower_seconds,
             compile_seconds=seconds,
+            build_key=key,
         )
 
     def _key(self, source: Source) -> str:

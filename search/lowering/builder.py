@@ -9,6 +9,7 @@ from typing import Any
 from search.children.child import Child, ChildGone, ChildTimeout
 from search.children.environment import passed_on
 from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
+from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.contract import BuildRequest, BuildResult
 from search.lowering.warm import WARM
 from search.outcome import Rejected
@@ -24,18 +25,20 @@ _STARTS = 2
 class Builder:
     """Builds candidates in a child that it owns; one build at a time. Close it, or the child stays until this ends.
 
-    The artifact store directory is shared with whoever reads sources or loads libraries (see ``store.py``).
+    The artifact store directory is shared with whoever reads sources or loads libraries (see ``store.py``); a cache in
+    front of a store that machines share is asked before anything is compiled, and told of what was.
     """
 
     def __init__(
         self,
-        store_dir: str | Path,
+        store_dir: str | Path | ArtifactCache,
         *,
         cpus: Sequence[int] | None = None,
         target: TargetKind = "cpu",
         architecture: str | None = None,
     ) -> None:
-        self.store_dir = Path(store_dir).resolve()
+        self._cache = store_dir if isinstance(store_dir, ArtifactCache) else ArtifactCache(store_dir)
+        self.store_dir = self._cache.store.folder
         self._cpus, self._target, self._architecture = tuple(cpus or ()), target, architecture
         self._child: Child | None = None
         self._child_key: Hashable = None
@@ -55,8 +58,9 @@ class Builder:
 
         ``timeout_seconds`` is the longest silence of the child; then the request in flight is tried once more alone,
         and rejected ``compile``/``compile_timeout`` if it hangs again. A crash does the same with
-        ``compiler_crashed``. ``fresh`` uses a new process and reads nothing from the store. Raises Cancelled,
-        ToolchainUnavailable, ChildFailed.
+        ``compiler_crashed``. ``fresh`` uses a new process and reads nothing from the store. What a result names is in
+        the shared store, where there is one. Raises Cancelled, ToolchainUnavailable, ChildFailed, ArtifactsUnavailable,
+        ArtifactTooLarge.
         """
         pending = {request.id: request for request in requests}
         if len(pending) != len(requests):
@@ -78,6 +82,7 @@ class Builder:
                             result = BuildResult.from_document(value)
                             pending.pop(result.id, None)
                             batch = [request for request in batch if request.id != result.id]
+                            self._cache.publish(result)
                             yield result
                     if batch:
                         raise ChildFailed(f"the lowering child left out {[request.id for request in batch]}")
@@ -134,6 +139,7 @@ class Builder:
             "architecture": self._architecture,
             "store": str(self.store_dir),
             "fresh": fresh,
+            "shared": self._cache.is_shared,
             "compile_timeout_seconds": min(COMPILE_TIMEOUT_SECONDS, _COMPILE_SHARE * timeout_seconds),
         }
         self._busy = True
@@ -151,6 +157,10 @@ class Builder:
                 if kind == "done":
                     self._busy = False
                     return
+                if kind == "wanted":
+                    self._cache.fetch_build(value)
+                    child.send({"fetched": value})
+                    continue
                 yield kind, value
         except ChildTimeout:
             self._stop()

@@ -4,9 +4,10 @@ Long-lived, so that TileLang is imported once. Commands and answers are the JSON
 TileLang or a compiler prints goes to the log.
 
 One command: ``{"requests": [BuildRequest…], "target": "cuda", "architecture": "sm_90", "store": dir, "fresh": bool,
-"compile_timeout_seconds": s}``. Its answers:
+"compile_timeout_seconds": s, "shared": bool}``. Its answers:
 
 ``{"lowering": id}``           a request is begun
+``{"wanted": build key}``      it may be known elsewhere: the next line to the child says that it was looked for
 ``{"compiling": true}``        a compiler call is begun
 ``{"result": BuildResult}``    once for each request
 ``{"unavailable": reason}``    the toolchain does not work
@@ -37,13 +38,15 @@ def main() -> None:
             channel.answer(answer)
 
     lowerings: dict[tuple[str, str | None], Lowering] = {}
-    for command in channel.commands():
-        _serve(command, send, lowerings)
+    commands = channel.commands()
+    for command in commands:
+        _serve(command, send, commands, lowerings)
 
 
 def _serve(
     command: Mapping[str, Any],
     send: Callable[[Mapping[str, Any]], None],
+    commands: Iterator[Mapping[str, Any]],
     lowerings: dict[tuple[str, str | None], Lowering],
 ) -> None:
     """Answer one command; lowerings stay between commands, with the compilers that they hold."""
@@ -53,6 +56,10 @@ def _serve(
         for document in command["requests"]:
             send({"lowering": document["id"]})
             yield BuildRequest.from_document(document)
+
+    def fetch(key: str) -> None:
+        send({"wanted": key})
+        next(commands)
 
     try:
         key = command["target"], command["architecture"]
@@ -64,6 +71,7 @@ def _serve(
             fresh=command["fresh"],
             compile_timeout_seconds=command["compile_timeout_seconds"],
             progress=lambda: send({"compiling": True}),
+            fetch=fetch if command["shared"] else None,
         )
         for result in results:
             send({"result": result.document()})

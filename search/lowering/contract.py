@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from search.documents import HERE_ONLY
 from search.outcome import Rejected
 from search.planning.schedule import Schedule
 
@@ -47,8 +48,9 @@ class Artifact:
     """Of the final C/CUDA text with canonical symbol + header + flags."""
     artifact_sha256: str
     """Of the machine code: function bytes + symbolic relocations + constants; independent of batch and symbol name."""
-    library_path: str
-    """Absolute path of the shared library that holds it (a batch shares one)."""
+    library_path: str = field(default="", compare=False, metadata=HERE_ONLY)
+    """Absolute path, on this machine, of the shared library that holds it (a batch shares one); empty until it was
+    located (``ArtifactCache.located``). No ledger keeps it: the next step may run on another machine."""
     library_sha256: str
     symbol: str
     arguments: tuple[Argument, ...]
@@ -58,14 +60,20 @@ class Artifact:
     """Of the GPU code (``sm_90``): the library is then a cubin."""
 
     def document(self) -> dict[str, Any]:
-        """JSON form; what only GPU code has is left out where there is none."""
+        """JSON form for other machines and other days, without the path; what only GPU code has is left out where there
+        is none."""
         out = {**vars(self), "arguments": [vars(a) for a in self.arguments]}
         out["launch"] = None if self.launch is None else vars(self.launch)
+        del out["library_path"]
         return {k: v for k, v in out.items() if v is not None or k not in ("launch", "architecture")}
+
+    def located_document(self) -> dict[str, Any]:
+        """JSON form for another process of this machine, with the path."""
+        return {**self.document(), "library_path": self.library_path}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Artifact:
-        """Inverse of :meth:`document`."""
+        """Inverse of :meth:`document` and of :meth:`located_document`."""
         fields = dict(document)
         launch = fields.pop("launch", None)
         return cls(
@@ -168,16 +176,19 @@ class BuildResult:
     """Emission + TileLang lowering of this candidate alone."""
     compile_seconds: float = 0.0
     """This candidate's share of its batch's compiler call."""
+    build_key: str | None = None
+    """What the store remembers the build by."""
 
     def document(self) -> dict[str, Any]:
         """JSON form."""
         return {
             "id": self.id,
-            "artifact": self.artifact and self.artifact.document(),
+            "artifact": self.artifact and self.artifact.located_document(),
             "facts": self.facts and self.facts.document(),
             "rejection": self.rejection and self.rejection.document(),
             "lower_seconds": self.lower_seconds,
             "compile_seconds": self.compile_seconds,
+            "build_key": self.build_key,
         }
 
     @classmethod
@@ -191,6 +202,7 @@ class BuildResult:
             rejection=None if rejection is None else Rejected.from_document(rejection),
             lower_seconds=document["lower_seconds"],
             compile_seconds=document["compile_seconds"],
+            build_key=document["build_key"],
         )
 
 
@@ -214,6 +226,10 @@ class Source:
         return "cu" if self.header_name.endswith(".cuh") else "c"
 
 
+Fetch = Callable[[str], None]
+"""Asks that what is known elsewhere under a build key be brought into the store directory, if anything is."""
+
+
 class Lowering(Protocol):
     """One target. Deterministic: equal schedules give equal text."""
 
@@ -229,10 +245,12 @@ class Lowering(Protocol):
         fresh: bool = False,
         compile_timeout_seconds: float = 60.0,
         progress: Callable[[], None] = lambda: None,
+        fetch: Fetch | None = None,
     ) -> Iterator[BuildResult]:
         """Lower and compile a batch into the artifact store directory, yielding results as they get ready.
 
         ``fresh`` reads nothing from the store. ``compile_timeout_seconds`` bounds one compiler call; ``progress`` is
-        called, from any thread, when one begins. Runs only in the lowering child.
+        called, from any thread, when one begins. ``fetch``: the store is shared with other machines. Runs only in the
+        lowering child.
         """
         ...

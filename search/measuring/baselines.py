@@ -74,7 +74,7 @@ def _paired(
                 cancelled,
                 timeouts.item_seconds,
                 "pair_load",
-                artifact=against.artifact.document(),
+                artifact=against.artifact.located_document(),
                 protocol=protocol.document(),
             )
             _require(ready, "ready")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from search.errors import ChildFailed, InvalidInput
+from search.errors import ArtifactLost, ChildFailed, InvalidInput
+from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.cuda.texts import complete_source
-from search.lowering.store import ArtifactStore
 from search.measuring.protocol import MeasureItem, MeasureResult
 from search.measuring.simt.protocol import SimulationItem
 from search.measuring.simt.run import Simulator
@@ -22,7 +22,7 @@ class Checker(Protocol):
     def check(self, case: Case, items: Sequence[MeasureItem], *, cancelled: Asked) -> Iterator[MeasureResult]:
         """One result for each item, in any order: checks, or a rejection.
 
-        Raises Cancelled, ToolchainUnavailable, ChildFailed.
+        Raises Cancelled, ToolchainUnavailable, ArtifactLost, ChildFailed, ArtifactsUnavailable.
         """
         ...
 
@@ -35,10 +35,15 @@ class SimulationChecker:
     """Checks CUDA artifacts by simulating the text that they were compiled from; see ``search.measuring.simt``."""
 
     def __init__(
-        self, artifacts: Path, work_dir: Path, *, cpus: Sequence[int] = (), child_timeout_seconds: float = 60.0
+        self,
+        artifacts: Path | ArtifactCache,
+        work_dir: Path,
+        *,
+        cpus: Sequence[int] = (),
+        child_timeout_seconds: float = 60.0,
     ) -> None:
-        """``artifacts``: the store that they were built into."""
-        self._store = ArtifactStore(artifacts)
+        """``artifacts``: the store that they were built into, or a cache in front of it."""
+        self._artifacts = artifacts if isinstance(artifacts, ArtifactCache) else ArtifactCache(artifacts)
         self._simulator = Simulator(work_dir, cpus=cpus, child_timeout_seconds=child_timeout_seconds)
 
     def __enter__(self) -> SimulationChecker:
@@ -60,9 +65,9 @@ class SimulationChecker:
         if artifact.launch is None:
             raise ChildFailed(f"the artifact of {item.id} has no launch: it is no CUDA kernel")
         try:
-            source = self._store.load_source(artifact.source_sha256)
+            source = self._artifacts.load_source(artifact.source_sha256)
         except InvalidInput:
-            raise ChildFailed(f"the artifact store lost the source {artifact.source_sha256} of {item.id}") from None
+            raise ArtifactLost(f"the artifact store lost the source {artifact.source_sha256} of {item.id}") from None
         return SimulationItem(
             id=item.id,
             cuda_text=complete_source(source, artifact.symbol),

@@ -144,7 +144,7 @@ def _rounds(
     count = sampling.samples // sampling.sittings
     workbench.tell(
         "finals",
-        artifacts=[item.artifact.document() for item in items],
+        artifacts=[item.artifact.located_document() for item in items],
         protocol=sampling.document(),
         turns=[sitting * count, (sitting + 1) * count],
         all_phases=wanted,

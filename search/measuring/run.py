@@ -305,7 +305,7 @@ class Measurer:
                     cancelled,
                     seconds,
                     "measure",
-                    artifact=item.artifact.document(),
+                    artifact=item.artifact.located_document(),
                     protocol=PROTOCOLS[protocol].document(),
                     phases=list(phases),
                     check=check,

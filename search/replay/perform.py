@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from search.errors import ChildFailed
+from search.lowering.artifact_cache import Located, built_here
 from search.lowering.builder import Builder
 from search.lowering.contract import BuildRequest, BuildResult
 from search.measuring.protocol import MeasureItem, Phase, PhaseTiming
@@ -39,6 +40,8 @@ class ReplayTools:
     """A new measurer: its children are fresh."""
     cancelled: Callable[[], bool]
     compile_timeout_seconds: float = 60.0
+    located: Located = built_here
+    """Finds the library of an arm, maybe one that another machine built."""
 
 
 def perform_replay(step: ReplayStep, state: ReplayState, tools: ReplayTools) -> Iterator[ReplayRecord]:
@@ -59,9 +62,7 @@ def case_of(replayed: ReplayCase) -> Case:
 
 def _build(number: int, state: ReplayState, tools: ReplayTools) -> RoundBuilt:
     arms = [(case, arm) for case in state.replay.cases for arm in case.built]
-    requests = [
-        BuildRequest(id=f"{case.index}/{arm}", case=case.case, candidate=case.arms[arm].candidate) for case, arm in arms
-    ]
+    requests = [_request(case, arm) for case, arm in arms]
     results = _build_all(requests, tools)
     builds = []
     for replayed, arm in arms:
@@ -78,6 +79,11 @@ def _build(number: int, state: ReplayState, tools: ReplayTools) -> RoundBuilt:
             )
         )
     return RoundBuilt(round=number, process=f"round {number}, {secrets.token_hex(8)}", builds=tuple(builds))
+
+
+def _request(case: ReplayCase, arm: str) -> BuildRequest:
+    built = "C" if arm == "A" else arm
+    return BuildRequest(id=f"{case.index}/{built}", case=case.case, candidate=case.arms[built].candidate)
 
 
 def _build_all(requests: Sequence[BuildRequest], tools: ReplayTools) -> dict[str, BuildResult]:
@@ -113,7 +119,8 @@ def _time(number: int, state: ReplayState, tools: ReplayTools) -> Iterator[ArmTi
             artifact = built.build(index, "C" if arm == "A" else arm).artifact
             if artifact is None:
                 raise ChildFailed(f"round {number} has no build of arm {arm} of case {index}")
-            record = _kernel(number, index, arm, case, MeasureItem(id=arm, artifact=artifact), measurer, tools)
+            item = MeasureItem(id=arm, artifact=tools.located(_request(state.case(index), arm), artifact))
+            record = _kernel(number, index, arm, case, item, measurer, tools)
             yield record
             if record.failure is not None:
                 return

@@ -54,11 +54,17 @@ class Runtime(Protocol):
         ...
 
     def load_source(self, source_sha256: str) -> Source | None:
-        """A kernel's source from the artifact store; None when it is not there."""
+        """A kernel's source from the artifact store; None when it is not there.
+
+        ArtifactsUnavailable, DatabaseProblem.
+        """
         ...
 
     def load_library(self, sha256: str) -> bytes | None:
-        """A compiled library from the artifact store, verified; None when it is not there, whole."""
+        """A compiled library from the artifact store, verified; None when it is not there, whole.
+
+        ArtifactsUnavailable, DatabaseProblem.
+        """
         ...
 
 

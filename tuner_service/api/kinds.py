@@ -124,8 +124,9 @@ STORAGE_UNAVAILABLE = ProblemKind(
     slug="storage-unavailable",
     status=503,
     title="The database cannot be written or read now",
-    meaning="The disk is full, or another process holds the database. What was recorded before is not lost.",
-    remedy="Free disk space in the data directory, or close the other process; then send the request again.",
+    meaning="The disk is full, another process holds the database, or the database or the shared artifact store does "
+    "not answer. What was recorded before is not lost.",
+    remedy="Free disk space, close the other process, or bring the named store back; then send the request again.",
 )
 INTERNAL_ERROR = ProblemKind(
     slug="internal-error",

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from search.program.library import kernels
 from search.selection.freeze import why_left_out
+from search.errors import ArtifactsUnavailable
 from tuner_service.api.context import Context
 from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.db.queries import catalogs as catalog_queries
@@ -51,7 +52,7 @@ def live_examples(context: Context) -> dict[Operation, Example]:
                 _artifact_examples(session, context),
             ):
                 found |= examples
-    except DatabaseProblem:
+    except (DatabaseProblem, ArtifactsUnavailable):
         pass  # the page about the API must open even when the database does not
     return found
 

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Mount
 
-from search.errors import InvalidInput
+from search.errors import ArtifactsUnavailable, InvalidInput
 from tuner_service.api import kinds
 from tuner_service.api.body import BodyTooLargeError
 from tuner_service.api.kinds import ProblemKind
@@ -178,6 +178,7 @@ _TABLE: tuple[tuple[type[Exception], Callable[[Any], Answer]], ...] = (
     (NotFound, lambda error: Answer(kind=kinds.NOT_FOUND, detail=str(error))),
     (Conflict, lambda error: Answer(kind=kinds.CONFLICT, detail=str(error), members=error.members)),
     (IdempotencyMismatch, lambda error: Answer(kind=kinds.IDEMPOTENCY_CONFLICT, detail=str(error))),
+    (ArtifactsUnavailable, lambda error: Answer(kind=kinds.STORAGE_UNAVAILABLE, detail=str(error))),
     (DatabaseProblem, lambda error: Answer(kind=kinds.STORAGE_UNAVAILABLE, detail=str(error))),
     (HTTPException, _http_exception),
 )

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Protocol, cast
 
-from search.errors import Cancelled, ToolchainUnavailable
+from search.errors import ArtifactsUnavailable, Cancelled, ToolchainUnavailable
 from search.replay.records import ReplayRecord, ReplayState, ReplayStep, missing, step_from_document
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances
 from tuner_service.engine.contract import Task
 from tuner_service.errors import DatabaseFull, DatabaseProblem, OurFault
 from tuner_service.jobs.acceptance_ledger import count_failure, end_acceptance, forget_failures, load_state, record
-from tuner_service.workers.perform import fatal
+from tuner_service.workers.perform import OUTAGE_PAUSE_SECONDS, fatal
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,10 @@ class AcceptanceWorker:
         if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
             log.warning("task %s could not record its results: %s", task.key, error)
             return  # the ledger is the problem: the next advance asks again
+        if isinstance(error, ArtifactsUnavailable):
+            log.warning("task %s came to nothing: %s; it is asked for again", task.key, error)
+            time.sleep(OUTAGE_PAUSE_SECONDS)
+            return
         log.error("task %s failed", task.key, exc_info=error)
         reason = fatal(error)
         if reason is not None or isinstance(error, OurFault | ToolchainUnavailable):

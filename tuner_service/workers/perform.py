@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
-from search.errors import Cancelled, ChildFailed, DeviceContended, ToolchainUnavailable
+from search.errors import (
+    ArtifactsUnavailable,
+    ArtifactTooLarge,
+    Cancelled,
+    ChildFailed,
+    DeviceContended,
+    ToolchainUnavailable,
+)
 from search.events import Event
 from search.ledger import CaseState
 from search.program.case import Case
@@ -34,6 +41,8 @@ log = logging.getLogger(__name__)
 
 MAXIMUM_FAULTS_IN_A_ROW = 6
 """Tasks of one job that end in a fault of ours, none with a result between them: the job fails, whatever its trials."""
+OUTAGE_PAUSE_SECONDS = 1.0
+"""Before a step is asked for again that found the artifact store unreachable."""
 T = TypeVar("T")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -107,10 +116,12 @@ class Worker:
         if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
             log.warning("task %s could not record its results: %s", task.key, error)
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
-        if isinstance(error, DeviceContended):
-            log.warning("task %s measured nothing: %s; it is asked for again", task.key, error)
+        if isinstance(error, ArtifactsUnavailable):
+            time.sleep(OUTAGE_PAUSE_SECONDS)
+        if isinstance(error, DeviceContended | ArtifactsUnavailable):
+            log.warning("task %s came to nothing: %s; it is asked for again", task.key, error)
             self._patiently(partial(self._release, task, fault=None, stopped=True))
-            return  # somebody else's load is no trial's fault
+            return  # neither somebody else's load nor our storage is a trial's fault
         log.error("task %s failed", task.key, exc_info=error)
         message = f"{type(error).__name__}: {error}"
         if reason := fatal(error):
@@ -194,7 +205,7 @@ def fatal(error: BaseException) -> str | None:
     """Why a job cannot go on after this error; None when trying again makes sense."""
     if isinstance(error, ToolchainUnavailable):
         return f"the toolchain does not work any more: {error}"
-    if isinstance(error, DatabaseFull | OurFault):
+    if isinstance(error, DatabaseFull | OurFault | ArtifactTooLarge):
         return str(error)
     full = isinstance(error, OSError) and error.errno in NO_SPACE
     # A child says in words what it ran into.

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from search.device.spec import DeviceSpec
 from search.errors import Cancelled, InvalidInput
 from search.events import Built, Event
+from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.contract import Source
-from search.lowering.store import ArtifactStore
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.db.queries import devices as device_queries
@@ -61,17 +61,20 @@ class Runtime:
         stop_timeout_seconds: float = 15.0,
         request_wait_seconds: float = 3.0,
         compile_only: Sequence[str] = (),
+        artifacts: ArtifactCache | None = None,
         probe: Callable[[Path], Sequence[DeviceSpec]] | None = None,
         look: Look | None = None,
         tools: Callable[[Runtime], RuntimeTools] | None = None,
     ) -> None:
-        """``compile_only``: names of compile-only devices. ``probe``, ``look``, ``tools`` stand in for this machine's
+        """``compile_only``: names of compile-only devices. ``artifacts``: the data directory's own, if no others are
+        given. ``probe``, ``look``, ``tools`` stand in for this machine's
         devices and compilers.
 
         ``request_wait_seconds``: how long a cancel waits for a locked database; results are waited for longer.
         """
         self._hurried = database.within(request_wait_seconds)
         self.database, self.data_dir = database, DataDir(data_dir)
+        self.artifacts = artifacts or ArtifactCache(self.data_dir.artifacts)
         self.compile_slots, self.child_timeout_seconds = compile_slots, child_timeout_seconds
         self._period_seconds, self._stop_timeout_seconds = advance_period_seconds, stop_timeout_seconds
         self._probe = probe or (lambda work: _attached_devices(work, cancelled=self._stopping.is_set))
@@ -119,6 +122,7 @@ class Runtime:
             self._engine.close(timeout_seconds=self._stop_timeout_seconds)
         if self._tools is not None:
             self._tools.close()
+        self.artifacts.close()
         self.data_dir.unlock()
 
     def wait_probed(self, timeout_seconds: float) -> bool:
@@ -162,15 +166,18 @@ class Runtime:
         return dict(self._waiting)
 
     def load_source(self, source_sha256: str) -> Source | None:
-        """A kernel's source from the artifact store; None when it is not there."""
+        """A kernel's source from the artifact store; None when it is not there. ArtifactsUnavailable."""
         try:
-            return ArtifactStore(self.data_dir.artifacts).load_source(source_sha256)
+            return self.artifacts.load_source(source_sha256)
         except InvalidInput:
             return None
 
     def load_library(self, sha256: str) -> bytes | None:
-        """A compiled library from the artifact store, verified; None when it is not there, whole."""
-        return ArtifactStore(self.data_dir.artifacts).load_library(sha256)
+        """A compiled library from the artifact store, verified; None when it is not there, whole.
+
+        ArtifactsUnavailable.
+        """
+        return self.artifacts.load_library(sha256)
 
     def overlap_watch(self) -> Callable[[], bool]:
         """A function that says whether compiling went on at any moment since it was last asked."""
@@ -360,7 +367,7 @@ def _toolbox(runtime: Runtime) -> RuntimeTools:
 
     return Toolbox(
         devices=runtime.devices,
-        artifacts=runtime.data_dir.artifacts,
+        artifacts=runtime.artifacts,
         work=runtime.data_dir.work,
         child_timeout_seconds=runtime.child_timeout_seconds,
         overlap_watch=runtime.overlap_watch,

@@ -8,6 +8,7 @@ from pathlib import Path
 from search.device.spec import DeviceSpec
 from search.events import Event
 from search.ledger import CaseState
+from search.lowering.artifact_cache import ArtifactCache, Located, built_here
 from search.lowering.builder import Builder
 from search.measuring.checker import Checker, SimulationChecker
 from search.measuring.run import Measurer
@@ -17,6 +18,7 @@ from search.replay.perform import ReplayTools, perform_replay
 from search.replay.records import ReplayRecord, ReplayState, ReplayStep
 from search.steps import Check, FreshBuild, Step, queue_of
 from tuner_service.errors import DeviceVanished
+from tuner_service.workers.libraries import Libraries
 from tuner_service.workers.pool import Pool
 
 
@@ -31,7 +33,7 @@ class Toolbox:
         self,
         *,
         devices: Mapping[str, DeviceSpec],
-        artifacts: Path,
+        artifacts: ArtifactCache,
         work: Path,
         child_timeout_seconds: float,
         overlap_watch: Callable[[], Callable[[], bool]],
@@ -58,13 +60,15 @@ class Toolbox:
         elif isinstance(step, Check):
             # Architectures share checkers: what is simulated is the source.
             with self._checkers.lent(device.target, lambda: self._new_checker(device)) as checker:
-                yield from perform(step, state, case, self._tools(cancelled, checker=checker))
+                located = self._libraries(device, cancelled)
+                yield from perform(step, state, case, self._tools(cancelled, checker=checker, located=located))
         elif queue_of(step) == "compile":
             with self._builders.lent((device.target, device.architecture), make) as builder:
                 yield from perform(step, state, case, self._tools(cancelled, builder=builder))
         elif device.timed:
             with self._measurers.lent(device.id, lambda: self._new_measurer(device)) as measurer:
-                yield from perform(step, state, case, self._tools(cancelled, measurer=measurer))
+                located = self._libraries(device, cancelled)
+                yield from perform(step, state, case, self._tools(cancelled, measurer=measurer, located=located))
         else:
             yield from perform(step, state, case, self._tools(cancelled))
 
@@ -79,6 +83,7 @@ class Toolbox:
             measurer=lambda: self._new_measurer(device),
             cancelled=cancelled,
             compile_timeout_seconds=self._timeout_seconds,
+            located=self._libraries(device, cancelled),
         )
         yield from perform_replay(step, state, tools)
 
@@ -101,6 +106,7 @@ class Toolbox:
         builder: Builder | None = None,
         checker: Checker | None = None,
         measurer: Measurer | None = None,
+        located: Located = built_here,
     ) -> Tools:
         return Tools(
             builder=builder,  # type: ignore[arg-type]  # each step has the tool that it needs
@@ -109,6 +115,16 @@ class Toolbox:
             cancelled=cancelled,
             overlapped=self._overlap_watch(),
             compile_timeout_seconds=self._timeout_seconds,
+            located=located,
+        )
+
+    def _libraries(self, device: DeviceSpec, cancelled: Callable[[], bool]) -> Libraries:
+        return Libraries(
+            self._artifacts,
+            lambda: self._new_builder(device, device.compile_cpus),
+            sources=not device.timed,
+            compile_timeout_seconds=self._timeout_seconds,
+            cancelled=cancelled,
         )
 
     def _device(self, device_id: str) -> DeviceSpec:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
+from catalogs import sha256_hex, this_device
 from search.lowering.batched import BatchedBuild, Built, Lowered
-from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Emitted, Source
+from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Emitted, Fetch, Source
 from search.lowering.cpu.compile import Member, compile_members
 from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel, lower_text
 from search.lowering.cpu.emit import emit
 from search.lowering.cpu.numerics import describe_numerics
-from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS, compiler
+from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS, compiler, fingerprint
 from search.outcome import Rejected
 from search.planning.schedule import Schedule
 
@@ -37,9 +39,12 @@ class CpuLowering:
         fresh: bool = False,
         compile_timeout_seconds: float = COMPILE_TIMEOUT_SECONDS,
         progress: Callable[[], None] = lambda: None,
+        fetch: Fetch | None = None,
     ) -> Iterator[BuildResult]:
         """Results as they get ready, in any order; see :meth:`Lowering.build`. Raises ToolchainUnavailable, OSError."""
-        build = _Build(store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress)
+        build = _Build(
+            store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress, fetch=fetch
+        )
         yield from build.results(requests)
 
 
@@ -50,12 +55,21 @@ class _Build(BatchedBuild[Kernel]):
     """Most of the saving of a shared call, and still something to overlap with."""
 
     def __init__(
-        self, store: str, *, fresh: bool, compile_timeout_seconds: float, progress: Callable[[], None]
+        self,
+        store: str,
+        *,
+        fresh: bool,
+        compile_timeout_seconds: float,
+        progress: Callable[[], None],
+        fetch: Fetch | None,
     ) -> None:
-        super().__init__(store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress)
+        super().__init__(
+            store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress, fetch=fetch
+        )
         self.cc = compiler()
         self.header = HEADER.read_text()
-        self.toolchain = _toolchain_key(self.cc)
+        here = _toolchain_key(self.cc)
+        self.toolchain = here if fetch is None else _shared_toolchain_key(here, self.store.folder)
 
     def emit(self, schedule: Schedule) -> str:
         return emit(schedule).tilelang_text
@@ -109,6 +123,15 @@ class _Build(BatchedBuild[Kernel]):
 
 
 def _toolchain_key(cc: str) -> str:
-    """What tells one compiler from another for the store: path, size, time of change."""
+    """What tells one compiler from another for the store of one machine: path, size, time of change."""
     stat = Path(cc).resolve().stat()
     return f"{Path(cc).resolve()} {stat.st_size} {stat.st_mtime_ns}"
+
+
+@cache
+def _shared_toolchain_key(_here: str, cache_dir: Path) -> str:
+    """What tells one from another among machines: everything in the fingerprint, and the CPU that ``native`` means.
+
+    Asked once for each compiler that this process finds (``_here``): it takes some questions to the compiler.
+    """
+    return sha256_hex({"toolchain": fingerprint(cache_dir=cache_dir), "cpu": this_device().digest})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from search.errors import ToolchainUnavailable
 from search.lowering.batched import BatchedBuild, Built, Lowered
-from search.lowering.contract import Artifact, BuildRequest, BuildResult, Emitted, Source
+from search.lowering.contract import Artifact, BuildRequest, BuildResult, Emitted, Fetch, Source
 from search.lowering.cuda.architectures import ARCHITECTURES, unknown_limits
 from search.lowering.cuda.compile import BATCH, Member, compile_members
 from search.lowering.cuda.compiler import CudaCompiler
@@ -53,6 +53,7 @@ class CudaLowering:
         fresh: bool = False,
         compile_timeout_seconds: float = COMPILE_TIMEOUT_SECONDS,
         progress: Callable[[], None] = lambda: None,
+        fetch: Fetch | None = None,
     ) -> Iterator[BuildResult]:
         """Results as they get ready, in any order; see :meth:`Lowering.build`. Raises ToolchainUnavailable, OSError."""
         compiler, toolchain = self._compiler(store)
@@ -61,6 +62,7 @@ class CudaLowering:
             fresh=fresh,
             compile_timeout_seconds=compile_timeout_seconds,
             progress=progress,
+            fetch=fetch,
             architecture=self.architecture,
             compiler=compiler,
             toolchain=toolchain,
@@ -96,11 +98,14 @@ class _Build(BatchedBuild[CudaKernel]):
         fresh: bool,
         compile_timeout_seconds: float,
         progress: Callable[[], None],
+        fetch: Fetch | None,
         architecture: str,
         compiler: CudaCompiler,
         toolchain: str,
     ) -> None:
-        super().__init__(store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress)
+        super().__init__(
+            store, fresh=fresh, compile_timeout_seconds=compile_timeout_seconds, progress=progress, fetch=fetch
+        )
         self.architecture, self.compiler, self.toolchain = architecture, compiler, toolchain
 
     def emit(self, schedule: Schedule) -> str:

@@ -29,7 +29,7 @@ Sha256 = Annotated[str, Path(description="sha256 of a compiled library.", max_le
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
         **NOT_MODIFIED,
-        **problems(kinds.NOT_FOUND),
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
 def get_artifact(request: Request, context: ContextOf, sha256: Sha256) -> Response:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from search.errors import ArtifactsUnavailable
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.output import print_json
 from tuner_service.errors import ServiceError
@@ -36,7 +37,7 @@ def serve(
         # The port is taken, or the data directory cannot be written: the user's to mend.
         text = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         raise CommandError(text, status=ExitStatus.BAD_INPUT) from error
-    except ServiceError as error:
+    except (ServiceError, ArtifactsUnavailable) as error:
         raise CommandError(str(error), status=ExitStatus.BAD_INPUT) from error
 
 

@@ -1,0 +1,181 @@
+"""One suite for every place of shared artifacts: a directory, a database, an S3 service."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from s3_server import BUCKET, s3_server
+
+from search.errors import ArtifactsUnavailable
+from search.lowering.artifact_cache import ArtifactCache
+from search.lowering.blobs import MARKER, Blobs, DirectoryBlobs
+from search.lowering.contract import Argument, Artifact, BuildResult, CodeFacts, Source
+from tuner_service.artifacts.database import DatabaseBlobs
+from tuner_service.artifacts.s3 import S3Blobs
+from tuner_service.db.engine import Database
+from tuner_service.db.migrate import upgrade
+
+NAME = "libraries/" + "ab" * 32
+LIMIT = 1 << 20
+
+
+@pytest.fixture(params=["directory", "sqlite", "s3"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
+    match request.param:
+        case "directory":
+            (tmp_path / "shared").mkdir()
+            yield DirectoryBlobs(tmp_path / "shared")
+        case "sqlite":
+            database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
+            upgrade(database)
+            yield DatabaseBlobs(database)
+            database.close()
+        case "s3":
+            with s3_server() as server:
+                place = S3Blobs(f"s3://{BUCKET}/a/prefix", server.environment)
+                yield place
+                place.close()
+
+
+def test_nothing_is_there_until_it_was_put(blobs: Blobs) -> None:
+    assert blobs.get(NAME, limit_bytes=LIMIT) is None
+    blobs.put({NAME: b"\x00\xff machine code"})
+    assert blobs.get(NAME, limit_bytes=LIMIT) == b"\x00\xff machine code"
+    assert blobs.get(NAME.replace("ab", "ba"), limit_bytes=LIMIT) is None
+
+
+def test_putting_again_changes_nothing_and_other_bytes_take_the_place_of_damaged_ones(blobs: Blobs) -> None:
+    for data in (b"damaged", b"whole", b"whole", b""):
+        blobs.put({NAME: data, "texts/" + "00" * 32: b"beside"})
+        assert blobs.get(NAME, limit_bytes=LIMIT) == data
+    blobs.put({})
+
+
+def test_more_than_the_limit_is_not_read(blobs: Blobs) -> None:
+    blobs.put({NAME: bytes(100_000)})
+    assert blobs.get(NAME, limit_bytes=99_999) is None
+    assert blobs.get(NAME, limit_bytes=100_000) == bytes(100_000)
+
+
+def test_many_threads_put_and_get_the_same_names(blobs: Blobs) -> None:
+    names = {f"texts/{hashlib.sha256(bytes([n])).hexdigest()}": bytes([n]) * 5000 for n in range(6)}
+    wrong: list[object] = []
+
+    def work(backwards: bool) -> None:
+        try:
+            blobs.put(dict(sorted(names.items(), reverse=backwards)))
+            wrong.extend(n for n, data in names.items() if blobs.get(n, limit_bytes=LIMIT) != data)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(bool(n % 2),)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+SOURCE = Source(
+    source_sha256="cd" * 32,
+    tilelang_text="print(1)\n",
+    c_text='#include "tuner.h"\n',
+    header_name="tuner.h",
+    header_text="/* ½ */\n",
+    build_command=("gcc", "kernel.c"),
+    files={"README": "more"},
+)
+KEY = "ef" * 32
+
+
+def built(cache: ArtifactCache, data: bytes = b"\x7fELF library") -> BuildResult:
+    cache.store.save_source(SOURCE)
+    sha256, path = cache.store.save_library(data)
+    artifact = Artifact(
+        source_sha256=SOURCE.source_sha256,
+        artifact_sha256="12" * 32,
+        library_path=path,
+        library_sha256=sha256,
+        symbol="k_1",
+        arguments=(Argument(name="x", kind="tensor"),),
+    )
+    facts = CodeFacts(
+        source_sha256=SOURCE.source_sha256,
+        artifact_sha256="12" * 32,
+        static_instructions=7,
+        static_branches=1,
+        stack_bytes=8,
+        widest_vector_bits=512,
+        code_bytes=40,
+        numerics={"exp": "polynomial"},
+    )
+    return BuildResult(id="t", artifact=artifact, facts=facts, build_key=KEY)
+
+
+def test_what_one_machine_built_another_has_whole_and_under_a_path_of_its_own(blobs: Blobs, tmp_path: Path) -> None:
+    here, there = (ArtifactCache(tmp_path / name, blobs) for name in ("here", "there"))
+    result = built(here)
+    assert result.artifact is not None
+    assert there.located(result.artifact) is None
+    here.publish(result)
+    located = there.located(result.artifact)
+    assert located is not None
+    assert Path(located.library_path).is_relative_to(tmp_path / "there")
+    assert Path(located.library_path).read_bytes() == b"\x7fELF library"
+    assert there.load_source(SOURCE.source_sha256) == SOURCE
+    third = ArtifactCache(tmp_path / "third", blobs)
+    assert third.store.find_build(KEY) is None
+    third.fetch_build(KEY)
+    assert third.store.find_build(KEY) == (result.artifact, result.facts)
+
+
+def test_damage_in_the_place_is_noticed_and_mended_by_the_next_build(blobs: Blobs, tmp_path: Path) -> None:
+    here, there = (ArtifactCache(tmp_path / name, blobs) for name in ("here", "there"))
+    result = built(here)
+    here.publish(result)
+    assert result.artifact is not None
+    name = f"libraries/{result.artifact.library_sha256}"
+    whole = blobs.get(name, limit_bytes=LIMIT)
+    assert whole is not None
+    for damaged in (whole[:-1], whole[:20], b"", whole[:-2] + b"\x00\x00", whole + b"x"):
+        blobs.put({name: damaged})
+        assert there.load_library(result.artifact.library_sha256) is None
+        there.fetch_build(KEY)
+        assert there.store.find_build(KEY) is None
+    there.publish(built(there))
+    assert blobs.get(name, limit_bytes=LIMIT) == whole
+
+
+def test_a_shared_directory_that_is_not_mounted_is_an_outage_and_no_empty_store(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactsUnavailable, match="is not there; make it, or mount it"):
+        DirectoryBlobs(tmp_path / "shared")
+    (tmp_path / "shared").mkdir()
+    blobs = DirectoryBlobs(tmp_path / "shared")
+    blobs.put({NAME: b"kept"})
+    assert [file.name for file in (tmp_path / "shared" / "libraries").iterdir()] == ["ab" * 32]
+    os.rename(tmp_path / "shared" / MARKER, tmp_path / "marker")
+    with pytest.raises(ArtifactsUnavailable, match="not mounted"):
+        blobs.put({NAME: b"lost"})
+    with pytest.raises(ArtifactsUnavailable, match="not mounted"):
+        blobs.get("texts/" + "00" * 32, limit_bytes=LIMIT)
+    (tmp_path / "shared" / "texts").write_text("in the way")
+    os.rename(tmp_path / "marker", tmp_path / "shared" / MARKER)
+    with pytest.raises(ArtifactsUnavailable, match="cannot be used"):
+        blobs.put({"texts/" + "00" * 32: b"x"})
+
+
+def test_a_full_disk_is_told_apart_from_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    blobs = DirectoryBlobs(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        blobs.put({NAME: b"x"})
+    assert list((tmp_path / "libraries").iterdir()) == []
