@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ACCESS_KEY, SECRET_KEY, REGION, BUCKET = "AKIDTEST", "a secret of the test", "eu-test-1", "artifacts"
 _AUTHORIZATION = re.compile(
-    r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request,\s*SignedHeaders=([^,]+),\s*Signature=(\w{64})"
+    r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d{8})/([^/]+)/s3/aws4_request,\s*"
+    r"SignedHeaders=([^,]+),\s*Signature=(\w{64})"
 )
 
 

@@ -19,21 +19,24 @@ from search.lowering.contract import Argument, Artifact, BuildResult, CodeFacts,
 from tuner_service.artifacts.database import DatabaseBlobs
 from tuner_service.artifacts.s3 import S3Blobs
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import upgrade
 
 NAME = "libraries/" + "ab" * 32
 LIMIT = 1 << 20
 
 
-@pytest.fixture(params=["directory", "sqlite", "s3"])
+@pytest.fixture(params=["directory", "sqlite", "postgresql", "s3"])
 def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
     match request.param:
         case "directory":
             (tmp_path / "shared").mkdir()
             yield DirectoryBlobs(tmp_path / "shared")
-        case "sqlite":
-            database = Database(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
-            upgrade(database)
+        case "sqlite" | "postgresql":
+            if request.param == "sqlite":
+                path = tmp_path / "ledger.sqlite3"
+                path.write_bytes(request.getfixturevalue("sqlite_template").read_bytes())
+                database = Database(f"sqlite:///{path}")
+            else:
+                database = Database(request.getfixturevalue("postgres_url"))
             yield DatabaseBlobs(database)
             database.close()
         case "s3":
@@ -159,13 +162,13 @@ def test_a_shared_directory_that_is_not_mounted_is_an_outage_and_no_empty_store(
     blobs = DirectoryBlobs(tmp_path / "shared")
     blobs.put({NAME: b"kept"})
     assert [file.name for file in (tmp_path / "shared" / "libraries").iterdir()] == ["ab" * 32]
-    os.rename(tmp_path / "shared" / MARKER, tmp_path / "marker")
+    (tmp_path / "shared" / MARKER).rename(tmp_path / "marker")
     with pytest.raises(ArtifactsUnavailable, match="not mounted"):
         blobs.put({NAME: b"lost"})
     with pytest.raises(ArtifactsUnavailable, match="not mounted"):
         blobs.get("texts/" + "00" * 32, limit_bytes=LIMIT)
     (tmp_path / "shared" / "texts").write_text("in the way")
-    os.rename(tmp_path / "marker", tmp_path / "shared" / MARKER)
+    (tmp_path / "marker").rename(tmp_path / "shared" / MARKER)
     with pytest.raises(ArtifactsUnavailable, match="cannot be used"):
         blobs.put({"texts/" + "00" * 32: b"x"})
 

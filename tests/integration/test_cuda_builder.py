@@ -72,7 +72,8 @@ def test_candidates_become_cubins_with_launch_and_facts(built: dict[str, BuildRe
         assert artifact.launch is not None
         assert (artifact.launch.threads_per_block, artifact.launch.rows_per_block) == (threads, rows_per_block)
         assert [argument.name for argument in artifact.arguments][-1] == "rows"
-        assert Artifact.from_document(artifact.document()) == artifact
+        assert Artifact.from_document(artifact.located_document()) == artifact
+        assert Artifact.from_document(artifact.document()).library_path == ""
         assert facts.registers
         assert facts.threads_per_block == threads
         assert facts.numerics["accumulation"] == "float32"

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from sqlalchemy.orm import Session
 
+from search.errors import ArtifactsUnavailable
 from search.program.library import kernels
 from search.selection.freeze import why_left_out
-from search.errors import ArtifactsUnavailable
 from tuner_service.api.context import Context
 from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.db.queries import catalogs as catalog_queries

@@ -72,9 +72,7 @@ class Bench:
 
     def libraries(self, *, sources: bool = False) -> Libraries:
         make: Any = lambda: self  # noqa: E731
-        return Libraries(
-            self.artifacts, make, sources=sources, compile_timeout_seconds=1.0, cancelled=lambda: False
-        )
+        return Libraries(self.artifacts, make, sources=sources, compile_timeout_seconds=1.0, cancelled=lambda: False)
 
 
 @pytest.fixture
