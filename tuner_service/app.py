@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import Depends, FastAPI
 from fastapi.responses import JSONResponse
 
+from search.lowering.artifact_cache import ArtifactCache
 from search.program.library import package_problems
 from tuner_service.api import middleware, problems
 from tuner_service.api.context import Context, Runtime
@@ -235,12 +236,7 @@ def _embedded(settings: Settings, database: Database) -> Machinery:
         stop_timeout_seconds=settings.shutdown_timeout_seconds,
         request_wait_seconds=settings.request_database_wait_seconds,
         compile_only=settings.compile_only_names,
-        artifacts=open_artifacts(
-            settings.artifacts_place,
-            settings.data_dir / "artifacts",
-            database,
-            limit_bytes=settings.max_artifact_bytes,
-        ),
+        artifacts=_artifacts(settings, database),
     )
 
 
@@ -248,7 +244,7 @@ def _scaled_out(settings: Settings, database: Database) -> Machinery:
     # Imported here: the embedded engine does without PostgreSQL's driver and the queue's package.
     from tuner_service.engine.postgres import PostgresEngine
     from tuner_service.engine.reaper import Reaper
-    from tuner_service.workers.scaleout import LocalArtifacts, ScaleOutRuntime
+    from tuner_service.workers.scaleout import ScaleOutRuntime
 
     url, lost_seconds = settings.resolved_database_url, settings.worker_lost_seconds
     return ScaleOutRuntime(
@@ -260,13 +256,18 @@ def _scaled_out(settings: Settings, database: Database) -> Machinery:
             on_failure=lambda task, error: None,
         ),
         reaper=lambda on_lost: Reaper(database_url=url, on_lost=on_lost, lost_seconds=lost_seconds),
-        artifacts=LocalArtifacts(settings.data_dir / "artifacts"),
+        artifacts=_artifacts(settings, database),
         data_dir=settings.data_dir,
         lost_seconds=lost_seconds,
         advance_period_seconds=settings.advance_period_seconds,
         request_wait_seconds=settings.request_database_wait_seconds,
         stop_timeout_seconds=settings.shutdown_timeout_seconds,
     )
+
+
+def _artifacts(settings: Settings, database: Database) -> ArtifactCache:
+    folder, limit_bytes = settings.data_dir / "artifacts", settings.max_artifact_bytes
+    return open_artifacts(settings.artifacts_place, folder, database, limit_bytes=limit_bytes)
 
 
 def _performs_nothing(task: Task, _cancelled: Callable[[], bool]) -> None:

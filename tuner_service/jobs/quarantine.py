@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from search.children.child import ChildSurvived
 from search.device.spec import DeviceSpec
-from search.errors import ChildFailed, DeviceContended
+from search.errors import ArtifactLost, ChildFailed, DeviceContended
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import workers as worker_queries
 from tuner_service.errors import DatabaseProblem, NotFound
@@ -101,7 +101,7 @@ class DeviceFaults:
         if isinstance(error, ChildSurvived):
             self._quarantines.put(device_id, f"a child could not be killed: {error}")
             return
-        if not isinstance(error, ChildFailed) or isinstance(error, DeviceContended):
+        if not isinstance(error, ChildFailed) or isinstance(error, DeviceContended | ArtifactLost):
             return
         with self._lock:
             streak = self._streaks.setdefault(device_id, _Streak())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from tuner_service.artifacts.opening import open_artifacts
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import at_head
 from tuner_service.errors import DataDirInUse, WorkerMisplaced
@@ -32,7 +33,8 @@ def run_worker(
     """Works until SIGTERM or SIGINT.
 
     Raises WorkerMisplaced when the database is none that a worker can use, InvalidInput when the host has no such
-    device, DatabaseProblem when the database does not answer at the start, DataDirInUse, DataDirUnusable.
+    device, DatabaseProblem, or ArtifactsUnavailable, when the database or the artifact store does not answer at the
+    start, DataDirInUse, DataDirUnusable.
     """
     configure_logging(settings.log_level)
     database = Database(settings.resolved_database_url)
@@ -47,9 +49,12 @@ def run_worker(
                 f"the schema of {database.place} is not the one of this version: run tuner db upgrade, or start the "
                 "version of the worker that the service has"
             )
+        data_dir = DataDir(own_data_dir) if own_data_dir else free_data_dir(settings.data_dir)
+        place, limit_bytes = settings.artifacts_place, settings.max_artifact_bytes
         process = WorkerProcess(
             database=database,
-            data_dir=DataDir(own_data_dir) if own_data_dir else free_data_dir(settings.data_dir),
+            data_dir=data_dir,
+            artifacts=open_artifacts(place, data_dir.artifacts, database, limit_bytes=limit_bytes),
             options=WorkerOptions(
                 devices=devices,
                 compile_only=compile_only,

@@ -16,6 +16,7 @@ from pathlib import Path
 from search.device.spec import DeviceSpec
 from search.errors import Cancelled
 from search.events import Built, Event
+from search.lowering.artifact_cache import ArtifactCache
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import announce_wake
 from tuner_service.db.queries import devices as device_queries
@@ -75,12 +76,15 @@ class WorkerProcess:
         database: Database,
         data_dir: DataDir,
         options: WorkerOptions,
+        artifacts: ArtifactCache | None = None,
         probe: Callable[[Path], Sequence[DeviceSpec]] | None = None,
         look: Look | None = None,
         tools: Callable[[WorkerProcess], RuntimeTools] | None = None,
     ) -> None:
-        """``probe``, ``look`` and ``tools`` stand in for this machine's devices and compilers."""
+        """``artifacts``: where built things are kept for all machines; none: in the data directory alone. ``probe``,
+        ``look`` and ``tools`` stand in for this machine's devices and compilers."""
         self.database, self.data_dir, self.options = database, data_dir, options
+        self.artifacts = artifacts or ArtifactCache(data_dir.artifacts)
         self.worker_id = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._leaving, self._hurried = threading.Event(), threading.Event()
         self._quarantines = Quarantines(database)
@@ -206,6 +210,7 @@ class WorkerProcess:
         finally:
             engine.close(timeout_seconds=CLOSE_SECONDS)
             tools.close()
+            self.artifacts.close()
 
     def _drain(self, engine: PostgresEngine) -> None:
         """What runs may end by itself for a while; then it is handed back, charged to nobody."""
@@ -295,7 +300,7 @@ class _Everywhere(Mapping[str, DeviceSpec]):
 def _toolbox(process: WorkerProcess) -> RuntimeTools:
     return Toolbox(
         devices=process.building_devices(),
-        artifacts=process.data_dir.artifacts,
+        artifacts=process.artifacts,
         work=process.data_dir.work,
         child_timeout_seconds=process.options.child_timeout_seconds,
         overlap_watch=process.overlap_watch,

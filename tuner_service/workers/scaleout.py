@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from search.device.spec import DeviceSpec
 from search.errors import InvalidInput
+from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.contract import Source
-from search.lowering.store import ArtifactStore
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import Leadership, announce_wake
 from tuner_service.db.queries import cases, jobs
@@ -58,36 +58,6 @@ class Reaping(Protocol):
         ...
 
 
-class Sources(Protocol):
-    """Where sources and libraries are read from."""
-
-    def load_source(self, source_sha256: str) -> Source | None:
-        """None when it is not there."""
-        ...
-
-    def load_library(self, sha256: str) -> bytes | None:
-        """None when it is not there, whole."""
-        ...
-
-
-class LocalArtifacts:
-    """The artifacts of this machine alone."""
-
-    def __init__(self, folder: Path) -> None:
-        self._store = ArtifactStore(folder)
-
-    def load_source(self, source_sha256: str) -> Source | None:
-        """None when it is not there."""
-        try:
-            return self._store.load_source(source_sha256)
-        except InvalidInput:
-            return None
-
-    def load_library(self, sha256: str) -> bytes | None:
-        """None when it is not there, whole."""
-        return self._store.load_library(sha256)
-
-
 class ScaleOutRuntime:
     """``api.context.Runtime`` on PostgreSQL. Any number of processes may run one; one of them advances the jobs."""
 
@@ -97,7 +67,7 @@ class ScaleOutRuntime:
         database: Database,
         engine: RemoteEngine,
         reaper: Callable[[Callable[[Task], None]], Reaping],
-        artifacts: Sources,
+        artifacts: ArtifactCache,
         data_dir: Path,
         lost_seconds: float,
         advance_period_seconds: float,
@@ -224,8 +194,11 @@ class ScaleOutRuntime:
         self.wake(job_id)
 
     def load_source(self, source_sha256: str) -> Source | None:
-        """A kernel's source from the artifact store; None when it is not there."""
-        return self._artifacts.load_source(source_sha256)
+        """A kernel's source from the artifact store; None when it is not there. ArtifactsUnavailable."""
+        try:
+            return self._artifacts.load_source(source_sha256)
+        except InvalidInput:
+            return None
 
     def load_library(self, sha256: str) -> bytes | None:
         """A compiled library from the artifact store, verified; None when it is not there, whole."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from search.errors import ArtifactsUnavailable
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
 from tuner_service.errors import DatabaseProblem, ServiceError
 from tuner_service.settings import Settings, load_settings
@@ -63,7 +64,7 @@ def _run(
             name=name,
             ready=_print_ready,
         )
-    except DatabaseProblem as error:
+    except (ArtifactsUnavailable, DatabaseProblem) as error:
         raise CommandError(str(error), status=ExitStatus.UNREACHABLE) from error
     except ServiceError as error:
         raise CommandError(str(error), status=ExitStatus.BAD_INPUT) from error
