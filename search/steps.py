@@ -38,6 +38,8 @@ from search.untimed import checks, nothing_timed
 
 BUILD_BATCH = 12
 """Candidates per compiler call: the share of one candidate stops falling there (design/4)."""
+UNTIMED_BUILD_BATCH = 32
+"""Where no device waits for the first ones, and the compiler is nvcc, whose call costs what 30 kernels do."""
 
 
 def missing(state: CaseState, in_flight: Sequence[Step] = ()) -> tuple[Step, ...]:
@@ -81,7 +83,8 @@ def _builds(state: CaseState, in_flight: Sequence[Step]) -> tuple[Build, ...]:
     busy = touched(in_flight, Build)
     wanted = [t for t in state.trials if t.outcome == "pending" and t.artifact is None and t.id not in busy]
     wanted.sort(key=lambda trial: (not trial.is_default, trial.ordinal))
-    return tuple(Build(trials=tuple(t.id for t in batch)) for batch in batches(wanted, BUILD_BATCH))
+    size = BUILD_BATCH if state.untimed is None else UNTIMED_BUILD_BATCH
+    return tuple(Build(trials=tuple(t.id for t in batch)) for batch in batches(wanted, size))
 
 
 def _measurements(state: CaseState, in_flight: Sequence[Step]) -> tuple[Step, ...]:

@@ -17,7 +17,7 @@ from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, CudaMapping
 from search.space.resolve import resolve_space
 from search.steps import (
-    BUILD_BATCH,
+    UNTIMED_BUILD_BATCH,
     Build,
     Check,
     Settle,
@@ -86,7 +86,7 @@ def case(*trials: TrialState) -> CaseState:
 
 
 def test_first_everything_is_built() -> None:
-    state = case(*(trial(n) for n in range(BUILD_BATCH + 1)))
+    state = case(*(trial(n) for n in range(UNTIMED_BUILD_BATCH + 1)))
     steps = missing(state)
     assert [type(step) for step in steps] == [Build, Build]
     assert missing(state, steps) == ()

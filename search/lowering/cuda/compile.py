@@ -18,8 +18,8 @@ from search.lowering.cuda.facts import KernelFacts, read_facts
 from search.lowering.cuda.ptxas import shared_overflow
 from search.outcome import Rejected
 
-BATCH = 16
-"""Kernels per compiler call: reading the headers costs ten times what a kernel does."""
+BATCH = 32
+"""Kernels per compiler call: starting nvcc's tools and reading the headers takes what 30 kernels do."""
 _SOLO_FAILURES = ("compile_timeout", "compiler_error", "compiler_crashed", "unreadable_cubin")
 """What a member can be to blame for. Anything else is the toolchain's."""
 
