@@ -12,6 +12,7 @@ import pytest
 from search.errors import ToolchainUnavailable
 from search.lowering.builder import Builder
 from search.lowering.contract import Artifact, BuildRequest, BuildResult
+from search.lowering.cuda.architectures import ARCHITECTURES
 from search.lowering.cuda.lower import CudaLowering
 from search.lowering.cuda.texts import complete_source
 from search.lowering.cuda.toolchain import check
@@ -108,6 +109,15 @@ def test_loads_that_were_merged_in_part_are_told_from_the_planned_ones(built: di
 def test_an_architecture_whose_limits_are_not_known_is_not_lowered_for(architecture: str) -> None:
     with pytest.raises(ToolchainUnavailable, match=f"the limits of {architecture} are not known"):
         CudaLowering(architecture)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_whose_limits_are_known_is_built_for(architecture: str, tmp_path: Path) -> None:
+    with contextlib.closing(Builder(tmp_path, target="cuda", architecture=architecture)) as builder:
+        for result in builder.build(REQUESTS[:3], timeout_seconds=300, cancelled=lambda: False):
+            assert result.artifact is not None, result.rejection
+            assert result.artifact.architecture == architecture
 
 
 def test_a_builder_for_an_unknown_architecture_says_so(tmp_path: Path) -> None:

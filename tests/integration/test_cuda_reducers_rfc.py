@@ -87,6 +87,7 @@ def labels(name: str) -> tuple[str, ...]:
     rotated = PAIRS[list(PROBES).index(name) % len(PAIRS)]
     wanted = {*rotated, *(SEVERAL if name == "compatible sites" else ())}
     wanted |= {"narrow", "narrow rows", "hinted"} if name in EVERYTHING else set()
+    wanted |= {"wide"} if name in ("gemv 33", "gemv 101") else set()
     return tuple(label for label in CANDIDATES if label in wanted)
 
 
@@ -330,6 +331,18 @@ def test_participants_of_a_barrier_are_the_block_s_threads_whatever_is_reduced(s
         case = PROBES["eight"].case
         *_, launched = run(simulated, ("eight", label, False), ORDERS[0], whole_numbers(case), case)
         assert launched.barriers == 0, label
+
+
+def test_what_is_waited_for_does_not_grow_with_what_is_reduced(simulated: Simulated) -> None:
+    """Seven sums of 33 and of 101 elements by 128 lanes: as many barriers, and in the code as many collectives."""
+    counted, sites = [], []
+    for name in ("gemv 33", "gemv 101"):
+        key, case = (name, "wide", False), PROBES[name].case
+        *_, launched = run(simulated, key, ORDERS[0], whole_numbers(case), case)
+        counted.append(launched.barriers)
+        sites.append(len(re.findall(r"\ball_reduce<", simulated.kernels[key].body)))
+    assert counted[0] == counted[1] > 0
+    assert sites[0] == sites[1] > 0
 
 
 def enclosing(body: str, at: int) -> list[str]:
