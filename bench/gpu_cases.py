@@ -107,14 +107,18 @@ def plan(shapes: Sequence[str], kernels: Sequence[str], space: Mapping[str, Sequ
             yield Checked(case=case, planned=list(plan_case(case, resolved)))
 
 
+def requests_of(checked: Sequence[Checked]) -> list[BuildRequest]:
+    """What planning admits."""
+    return [
+        BuildRequest(id=trial, case=one.case.document(), candidate=planned.candidate.document())
+        for one in checked
+        for trial, planned in one.admitted()
+    ]
+
+
 def build_all(checked: Sequence[Checked], build: Build) -> None:
     """Compile what planning admits, in one go."""
-    requests = [
-        BuildRequest(id=one.trial(place), case=one.case.document(), candidate=planned.candidate.document())
-        for one in checked
-        for place, planned in enumerate(one.planned)
-        if planned.rejection is None
-    ]
+    requests = requests_of(checked)
     owner = {one.trial(place): one for one in checked for place in range(len(one.planned))}
     for result in build(requests):
         owner[result.id].built[result.id] = result

@@ -29,8 +29,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from bench.gpu_cases import Build, Checked, build_all, plan, report
+from bench.gpu_cases import Build, Checked, build_all, plan, report, requests_of
 from bench.gpu_parts import PARTS, ROUNDS, Measure
+from bench.gpu_prebuilt import carried, keep_built
 from search.device.spec import DeviceSpec
 from search.errors import DeviceUnavailable
 from search.lowering.contract import BuildRequest, BuildResult
@@ -261,15 +262,17 @@ def main(words: Sequence[str] | None = None) -> int:
     checked = list(plan(shapes, given.kernels.split(","), SPACE))
     if given.prebuild is not None:
         build_all(checked, builder_of(given.prebuild, given.work_dir))
-        print(f"built {sum(1 for one in checked for r in one.built.values() if r.artifact)} in {given.work_dir}")
+        results = {trial: result for one in checked for trial, result in one.built.items()}
+        kept = keep_built(given.work_dir, given.prebuild, requests_of(checked), results)
+        print(f"built {sum(1 for result in results.values() if result.artifact)} of {len(results)}: {kept}")
         return 0
+    architecture = str(device.architecture)
+    compiler = builder_of(architecture, given.work_dir, budget.stop)
     found = run(
         checked,
         device,
         given.work_dir,
-        build=beside_oracles(
-            checked, given.work_dir, builder_of(str(device.architecture), given.work_dir, budget.stop)
-        ),
+        build=beside_oracles(checked, given.work_dir, carried(given.work_dir, architecture, compiler)),
         children=children if given.dry_run else None,
         budget=budget,
         keep=lambda found: write(given.output, found),

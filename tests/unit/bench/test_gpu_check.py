@@ -221,3 +221,39 @@ def test_parts_that_the_time_does_not_suffice_for_are_named(bench: Any, tmp_path
     found = run(bench, tmp_path, lambda requests: (), {}, budget=bench.Budget(-1.0))
     assert found["cases"][0]["missing"] == dict.fromkeys(bench.PARTS, "not begun")
     assert not found["complete"]
+
+
+def test_what_was_built_elsewhere_is_taken_and_only_the_rest_is_compiled(
+    bench: Any, tmp_path: Path, build: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the machine that has the GPU there is no compiler, and the folder lies elsewhere."""
+    checked = list(bench.plan(["5x65"], ["rms_norm"], SPACE))
+    requests = bench.requests_of(checked)
+    results = {result.id: result for result in build(requests)}
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    bench.keep_built(here, "sm_90", requests, results)
+    libraries = there / "artifacts" / "libraries"
+    libraries.mkdir(parents=True)
+    (libraries / "batch.cubin").write_bytes((tmp_path / "batch.cubin").read_bytes())
+    (here / "prebuilt-sm_90.json").rename(there / "prebuilt-sm_90.json")
+    asked: list[Any] = []
+
+    def taken(folder: Path, architecture: str) -> dict[str, BuildResult]:
+        asked.clear()
+        compiled = bench.carried(folder, architecture, lambda rest: asked.extend(rest) or (), say=lambda line: None)
+        return {result.id: result for result in compiled(requests)}
+
+    found = taken(there, "sm_90")
+    assert asked == []
+    assert found.keys() == results.keys()
+    for trial, result in found.items():
+        assert result.rejection == results[trial].rejection
+        if result.artifact is not None:
+            assert result.artifact.library_path == str(libraries / "batch.cubin")
+    assert taken(there, "sm_80") == {}
+    assert len(asked) == len(requests)
+    (libraries / "batch.cubin").unlink()
+    assert [result.rejection is not None for result in taken(there, "sm_90").values()] == [True]
+    monkeypatch.setattr("bench.gpu_prebuilt.lowering_sha256", lambda target: "other sources")
+    assert taken(there, "sm_90") == {}
