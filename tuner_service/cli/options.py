@@ -67,11 +67,11 @@ PriorityOption: TypeAlias = Annotated[
     ),
 ]
 DeviceSecondsOption: TypeAlias = Annotated[
-    float | None,
+    str | None,
     typer.Option("--device-seconds", metavar="S", help="Begin nothing more once the job has held the device so long."),
 ]
 WallSecondsOption: TypeAlias = Annotated[
-    float | None, typer.Option("--wall-seconds", metavar="S", help="Begin nothing more so long after the job began.")
+    str | None, typer.Option("--wall-seconds", metavar="S", help="Begin nothing more so long after the job began.")
 ]
 IdempotencyKeyOption: TypeAlias = Annotated[
     str | None,

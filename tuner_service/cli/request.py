@@ -186,7 +186,7 @@ def build_request(
     baselines: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
     priority: int | None = None,
-    limits: Mapping[str, float | None] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> Document:
     """The body of ``POST /v1/jobs``; what was not said is left out, so that the service's defaults hold."""
     body: Document = {"cases": [dict(case) for case in cases], "device": device}
@@ -200,6 +200,6 @@ def build_request(
         body["labels"] = dict(parse_pairs("--label", labels))
     if priority is not None:
         body["priority"] = priority
-    if said := {word: seconds for word, seconds in (limits or {}).items() if seconds is not None}:
-        body["limits"] = said
+    if limits:
+        body["limits"] = dict(limits)
     return body

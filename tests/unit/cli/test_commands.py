@@ -106,6 +106,9 @@ def test_a_program_with_a_shape_that_does_not_fit_needs_no_service(
     arguments = ["plan", "--program", str(program), "--shape", "4", "--url", "http://127.0.0.1:9"]
     assert run(arguments) == ExitStatus.BAD_INPUT
     assert "has 1 extents, the kernel has 2" in capsys.readouterr().err
+    arguments = ["tune", "softmax", "--shape", "1x2", "--wall-seconds", "nan", "--url", "http://127.0.0.1:9"]
+    assert run(arguments) == ExitStatus.BAD_INPUT
+    assert "--wall-seconds" in capsys.readouterr().err
     assert run(["lookup", "softmax", "--dims", "rows=x", "--url", "http://127.0.0.1:9"]) == ExitStatus.BAD_INPUT
     assert run(["catalog", "freeze", "job_1", "--label", "x", "--url", "http://127.0.0.1:9"]) == ExitStatus.BAD_INPUT
 
@@ -136,6 +139,7 @@ def test_tune_submits_follows_and_prints_the_table(
     trials = page(documents.trial(), documents.trial("trl_2"), documents.rejected("trl_3"))
     service.answer("GET /v1/jobs/job_1/trials", trials)
     arguments = ["tune", "rms_norm", "--shape", "4x33", "--space", "width=8,32", "--budget", "none", "--label", "a=b"]
+    arguments += ["--priority", "-3", "--device-seconds", "1.5", "--wall-seconds", "60"]
     assert run([*arguments, "--url", service.url]) == 0
     assert service.bodies("POST /v1/jobs") == [
         {
@@ -144,6 +148,8 @@ def test_tune_submits_follows_and_prints_the_table(
             "space": {"width": [8, 32]},
             "private_budget_scalars": None,
             "labels": {"a": "b"},
+            "priority": -3,
+            "limits": {"device_seconds": 1.5, "wall_seconds": 60},
         }
     ]
     captured = capsys.readouterr()

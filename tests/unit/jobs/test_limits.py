@@ -183,3 +183,12 @@ def test_what_is_the_default_is_not_said(resolve: Any, small: dict[str, Any]) ->
     assert resolve({**small, "priority": 0, "limits": {"wall_seconds": None}}).document == plain
     said = resolve({**small, "priority": -3, "limits": {"wall_seconds": 1.5}})
     assert (said.document["priority"], said.document["limits"], said.priority) == (-3, {"wall_seconds": 1.5}, -3)
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(8, "before the finals"), (10, "before the winner was built afresh")])
+def test_a_case_says_how_far_it_came(limited: Any, seconds: float, words: str) -> None:
+    service, job_id = limited(device_seconds=seconds)
+    job = service.finish(job_id)
+    assert words in job["cases"][0]["error"]
+    assert job["cases"][0]["noise_floor"], "what was measured is said"
+    assert (job["stopped_by"], job["progress"]["not_run"]) == ("device_seconds", 0)

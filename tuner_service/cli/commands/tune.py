@@ -30,7 +30,7 @@ from tuner_service.cli.options import (
     WallSecondsOption,
 )
 from tuner_service.cli.output import print_json, print_line
-from tuner_service.cli.request import build_cases, build_request, read_words
+from tuner_service.cli.request import build_cases, build_request, parse_number, read_words
 from tuner_service.cli.results import shortfalls
 from tuner_service.cli.show import show_results
 from tuner_service.cli.words import counted
@@ -72,6 +72,11 @@ def tune(
         budget=budget,
         labels=label,
     )
+    limits = {
+        word: parse_number(f"--{word.replace('_', '-')}", given)
+        for word, given in {"device_seconds": device_seconds, "wall_seconds": wall_seconds}.items()
+        if given is not None
+    }
     refusal = "--no-wait leaves the job to a service that stays; start one with `tuner serve`"
     with connected(url=url, data_dir=data_dir, private=wait, without=refusal) as client:
         cases = build_cases(stated, shapes=shape, dims=dims, kernel_document=client.kernel)
@@ -83,7 +88,7 @@ def tune(
             baselines=baseline,
             labels=label,
             priority=priority,
-            limits={"device_seconds": device_seconds, "wall_seconds": wall_seconds},
+            limits=limits,
         )
         job = client.submit(body, idempotency_key=idempotency_key)
         if not wait:
