@@ -24,7 +24,9 @@ from tuner_service.db.queries.trials import list_trials
 
 PATIENCE_SECONDS = 120.0
 """Upper bound of a wait on a busy machine; nothing is concluded from how long anything took."""
-TUNER = [sys.executable, "-m", "tuner_service.cli"]
+TUNER = ["-m", "tuner_service.cli"]
+PAPER_WORKER = str(Path(__file__).with_name("paper_worker.py"))
+PAPER_DEVICE = "cpu:000000000000"
 SMALL: dict[str, Any] = {
     "cases": [{"kernel": "softmax", "dims": {"rows": 17, "cols": 65}}],
     "device": "cpu",
@@ -42,7 +44,7 @@ class Process:
         self.name, self.log_path = name, folder / f"{name}.log"
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*TUNER, *arguments],
+                [sys.executable, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -123,17 +125,36 @@ class Deployment:
         """An API process that listens, and a client of it."""
         number = len(self.processes)
         own = {"TUNER_DATA_DIR": str(self.folder / f"api-{number}")}
-        process = self._start(f"api-{number}", ["serve", "--port", "0"], {**own, **environment})
+        process = self._start(f"api-{number}", [*TUNER, "serve", "--port", "0"], {**own, **environment})
         url = process.await_line("listening on ").removeprefix("listening on ")
         self._clients.append(Client(url))
         return self._clients[-1]
 
     def worker(self, *arguments: str, ready: bool = True, **environment: str) -> Process:
         """A worker process, which has said that it is ready unless told otherwise."""
-        process = self._start(f"worker-{len(self.processes)}", ["worker", *arguments], environment)
+        process = self._start(f"worker-{len(self.processes)}", [*TUNER, "worker", *arguments], environment)
         if ready:
             process.await_line("worker ")
         return process
+
+    def paper_worker(self, *, device: str = PAPER_DEVICE, **config: Any) -> Process:
+        """A worker process with a device on paper; see ``paper_worker.py``."""
+        document = json.dumps({"folder": str(self.folder), "device": device, **config})
+        process = self._start(f"paper-{len(self.processes)}", [PAPER_WORKER, document], {})
+        process.await_line("worker ")
+        return process
+
+    def hold(self, step: str) -> None:
+        """From now on workers on paper wait in this step."""
+        (self.folder / f"hold-{step}").touch()
+
+    def await_held(self, step: str) -> None:
+        """Waits until one of them does."""
+        self.wait((self.folder / f"held-{step}").exists)
+
+    def let_go(self, step: str) -> None:
+        """The step goes on."""
+        (self.folder / f"hold-{step}").unlink()
 
     def close(self) -> None:
         """Kills whatever runs, with every process below it."""

@@ -1,0 +1,108 @@
+"""A worker process whose device, compilers and measurements exist on paper: all the rest of it is real.
+
+``python paper_worker.py CONFIG`` with a JSON object: ``folder``, ``device`` (id), and optionally ``forget`` (a step
+that its version does not know), ``stuck`` (a step in which its child outlives SIGKILL), ``version``. While a file
+``hold-STEP`` is in the folder, that step waits, and says so in ``held-STEP``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from search.children.child import ChildSurvived
+from search.errors import Cancelled
+from search.events import Event
+from search.ledger import CaseState
+from search.program.case import Case
+from search.step import STEPS
+from search.steps import Step
+from tuner_service.db.engine import Database
+from tuner_service.settings import load_settings
+from tuner_service.telemetry import configure_logging
+from tuner_service.workers.datadir import DataDir
+from tuner_service.workers.main import free_data_dir
+from tuner_service.workers.process import WorkerOptions, WorkerProcess
+
+POLL_SECONDS = 0.02
+
+
+def _paper() -> Any:
+    """The tools on paper of the unit tests."""
+    path = Path(__file__).parents[2] / "unit" / "jobs" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("paper", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["paper"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class HeldTools:
+    """Tools on paper that wait where they are told to."""
+
+    def __init__(self, paper: Any, folder: Path, stuck: str | None) -> None:
+        self._tools, self._folder, self._stuck = paper.PaperTools(), folder, stuck
+
+    def perform(
+        self, step: Step, state: CaseState, case: Case, *, device_id: str, cancelled: Callable[[], bool]
+    ) -> Iterator[Event]:
+        """As the tools on paper do it."""
+        name = type(step).__name__
+        if name == self._stuck and not (self._folder / "unstuck").exists():
+            raise ChildSurvived("child 7 survived SIGKILL for 10 s")
+        held = self._folder / f"held-{name}"
+        while (self._folder / f"hold-{name}").exists():
+            held.write_text(str(os.getpid()))
+            if cancelled():
+                raise Cancelled("told to stop")
+            time.sleep(POLL_SECONDS)
+        held.unlink(missing_ok=True)
+        yield from self._tools.perform(step, state, case, device_id=device_id, cancelled=cancelled)
+
+    def rest(self) -> None:
+        """Nothing to end."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def main(config: dict[str, Any]) -> None:
+    """Works until SIGTERM."""
+    paper, folder = _paper(), Path(config["folder"])
+    settings = load_settings()
+    configure_logging("INFO")
+    if "forget" in config:
+        STEPS.pop(config["forget"])  # type: ignore[attr-defined]
+    device = replace(paper.paper_device(), id=config["device"], **config.get("changes", {}))
+    database = Database(settings.resolved_database_url)
+    place: DataDir = free_data_dir(settings.data_dir)
+    process = WorkerProcess(
+        database=database,
+        data_dir=place,
+        options=WorkerOptions(
+            version=config.get("version", "test"),
+            drain_seconds=settings.drain_seconds,
+            lost_seconds=settings.worker_lost_seconds,
+        ),
+        probe=lambda *_: [device],
+        look=lambda names: [],
+        tools=lambda _: HeldTools(paper, folder, config.get("stuck")),  # type: ignore[arg-type, return-value]
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: process.stop())
+    process.run(lambda line: print(line, flush=True))
+    database.close()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

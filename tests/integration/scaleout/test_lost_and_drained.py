@@ -1,0 +1,114 @@
+"""Workers die, stop, come back and share a device; the database goes away. Nothing is lost, and nobody is charged."""
+
+import signal
+
+from deployment import PAPER_DEVICE, SMALL, Deployment
+from postgres_cluster import PostgresCluster
+
+
+def losses(deployment: Deployment, job_id: str) -> int:
+    with deployment.database.read() as session:
+        from sqlalchemy import text
+
+        return int(session.scalar(text("SELECT sum(losses) FROM trials WHERE job_id = :id"), {"id": job_id}) or 0)
+
+
+def test_a_worker_killed_in_a_measurement_is_replaced(deployment: Deployment) -> None:
+    client = deployment.serve()
+    first = deployment.paper_worker()
+    deployment.hold("Measure")
+    job_id = client.submit(SMALL)["id"]
+    deployment.await_held("Measure")
+    first.end(signal.SIGKILL)
+    deployment.let_go("Measure")
+    deployment.paper_worker()
+    job = deployment.await_end(job_id)
+    assert job["state"] == "succeeded", job["error"]
+    assert losses(deployment, job_id) == 1, "the one in flight was charged once"
+    deployment.assert_sound(job_id)
+
+
+def test_a_worker_that_drains_ends_what_is_short_and_hands_back_the_rest(deployment: Deployment) -> None:
+    client = deployment.serve()
+    first = deployment.paper_worker()
+    deployment.hold("Measure")
+    job_id = client.submit(SMALL)["id"]
+    deployment.await_held("Measure")
+    first.send(signal.SIGTERM)
+    deployment.wait(lambda: "is stopping" in str(client.job(job_id)["waiting"]))
+    deployment.let_go("Measure")
+    assert first.end(signal.SIGTERM) == 0  # a second one: no time is left for anything else
+    measured = deployment.job(job_id)["progress"]["measured"]
+    second = deployment.paper_worker()
+    deployment.hold("Finals")
+    deployment.await_held("Finals")
+    second.send(signal.SIGTERM)
+    assert second.end(signal.SIGTERM) == 0, "handed back at once"
+    deployment.let_go("Finals")
+    deployment.paper_worker()
+    job = deployment.await_end(job_id)
+    assert job["state"] == "succeeded", job["error"]
+    assert measured >= 1
+    assert losses(deployment, job_id) == 0
+    deployment.assert_sound(job_id)
+
+
+def test_of_two_workers_with_one_device_one_measures_and_the_other_takes_over(deployment: Deployment) -> None:
+    client = deployment.serve()
+    first, second = deployment.paper_worker(), deployment.paper_worker()
+    assert f"{PAPER_DEVICE} is held by worker" in second.said[0]
+    job_id = client.submit(SMALL)["id"]
+    job = deployment.await_end(job_id)
+    assert job["state"] == "succeeded", job["error"]
+    holder = first.said[0].split()[1]
+    measured = [trial for trial in deployment.trials(job_id) if trial["outcome"] == "measured"]
+    assert {trial["worker"] for trial in measured} == {holder}
+    first.end(signal.SIGTERM)
+    again = deployment.await_end(client.submit(SMALL)["id"])
+    assert again["state"] == "succeeded", again["error"]
+    for one in (job_id, again["id"]):
+        deployment.assert_sound(one)
+
+
+def test_everything_goes_on_after_the_database_was_restarted(
+    deployment: Deployment, postgres: PostgresCluster
+) -> None:
+    client = deployment.serve()
+    deployment.paper_worker()
+    deployment.hold("Measure")
+    job_id = client.submit(SMALL)["id"]
+    deployment.await_held("Measure")
+    postgres.stop("immediate")
+    try:
+        deployment.let_go("Measure")
+    finally:
+        postgres.start()
+    job = deployment.await_end(job_id)
+    assert job["state"] == "succeeded", job["error"]
+    deployment.assert_sound(job_id)
+
+
+def test_a_worker_of_another_version_hands_back_what_it_does_not_know(deployment: Deployment) -> None:
+    client = deployment.serve()
+    old = deployment.paper_worker(forget="build")
+    job_id = client.submit(SMALL)["id"]
+    old.await_message("this version does not know its step")
+    deployment.paper_worker()
+    old.end(signal.SIGTERM)
+    job = deployment.await_end(job_id)
+    assert job["state"] == "succeeded", job["error"]
+    assert losses(deployment, job_id) == 0
+    deployment.assert_sound(job_id)
+
+
+def test_a_device_whose_child_cannot_be_killed_waits_for_its_release(deployment: Deployment) -> None:
+    client = deployment.serve()
+    deployment.paper_worker(stuck="Measure")
+    job_id = client.submit(SMALL)["id"]
+    deployment.wait(lambda: "in quarantine" in str(client.job(job_id)["waiting"]))
+    assert client.device(PAPER_DEVICE)["quarantine"]["reason"].startswith("a child could not be killed")
+    (deployment.folder / "unstuck").touch()
+    client.release_device(PAPER_DEVICE)
+    job = deployment.await_end(job_id)
+    assert job["state"] == "succeeded", job["error"]
+    deployment.assert_sound(job_id)
