@@ -224,7 +224,7 @@ class JobDocument(Document):
     cases: list[JobCaseDocument]
     error: str | None = Field(description="Why the job failed: a fault of the service, never of a candidate.")
     waiting: str | None = Field(
-        description="What an unfinished job waits for on the service's side, such as a locked database."
+        description="What an unfinished job waits for on the service's side, such as its device or a locked database."
     )
     created_at: str
     started_at: str | None

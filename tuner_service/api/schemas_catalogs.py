@@ -148,6 +148,9 @@ class AcceptanceDocument(Document):
     statements: list[str]
     evidence_sha256: str | None
     error: str | None
+    waiting: str | None = Field(
+        description="What an unfinished replay waits for on the service's side, such as its device."
+    )
     created_at: str
     started_at: str | None
     finished_at: str | None

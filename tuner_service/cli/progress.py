@@ -61,6 +61,7 @@ class BarReporter:
             console=console,
         )
         self._tasks: list[TaskID] = []
+        self._waiting: str | None = None
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -71,6 +72,10 @@ class BarReporter:
 
     def __call__(self, job: Mapping[str, Any]) -> None:
         """Draw a state of the job."""
+        if (reason := job.get("waiting")) != self._waiting:
+            self._waiting = reason
+            if reason:
+                self._progress.console.print(f"waiting: {reason}", markup=False, soft_wrap=True)
         rows = case_progress(job)
         if len(self._tasks) != len(rows):
             for task in self._tasks:
@@ -95,6 +100,7 @@ class PlainReporter:
         self._started = time.monotonic()
         self._last = self._started - PLAIN_PERIOD_SECONDS
         self._done: set[int] = set()
+        self._waiting: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +113,10 @@ class PlainReporter:
         if self._console is None:
             return
         now, well = time.monotonic(), ended_well(job)
+        if (reason := job.get("waiting")) != self._waiting:
+            self._waiting = reason
+            if reason:
+                self._line(now, f"waiting: {reason}")
         rows = case_progress(job)
         for index, (name, progress, settled) in enumerate(rows):
             if settled and index not in self._done:

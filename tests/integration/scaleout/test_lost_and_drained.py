@@ -70,9 +70,7 @@ def test_of_two_workers_with_one_device_one_measures_and_the_other_takes_over(de
         deployment.assert_sound(one)
 
 
-def test_everything_goes_on_after_the_database_was_restarted(
-    deployment: Deployment, postgres: PostgresCluster
-) -> None:
+def test_everything_goes_on_after_the_database_was_restarted(deployment: Deployment, postgres: PostgresCluster) -> None:
     client = deployment.serve()
     deployment.paper_worker()
     deployment.hold("Measure")

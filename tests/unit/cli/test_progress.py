@@ -45,6 +45,16 @@ def test_plain_lines_come_once_per_case_and_now_and_then() -> None:
     ]
 
 
+@pytest.mark.parametrize("reporter", [PlainReporter, BarReporter])
+def test_what_a_job_waits_for_is_said_once(reporter: Any) -> None:
+    out = io.StringIO()
+    with reporter(Console(file=out, width=200, force_terminal=reporter is BarReporter)) as report:
+        for reason in (None, "device x is unavailable", "device x is unavailable", None, "the database is away"):
+            report({**job(False), "waiting": reason})
+    assert out.getvalue().count("waiting: device x is unavailable") == 1
+    assert out.getvalue().count("waiting: the database is away") == 1
+
+
 def test_bars_show_each_case_with_its_counts() -> None:
     out = io.StringIO()
     with BarReporter(Console(file=out, width=160, force_terminal=True)) as report:

@@ -16,6 +16,7 @@ from tuner_service.api.documented import json_body, problems
 from tuner_service.api.idempotency import OnceOf
 from tuner_service.api.pages import DEFAULT_PAGE_ITEMS, Cursor, Limit, page_response
 from tuner_service.api.problems import ProblemError
+from tuner_service.api.waiting import with_waiting
 from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.jobs.acceptance import accept, read_accept_request
 from tuner_service.jobs.acceptance_ledger import get_acceptance, list_acceptances
@@ -75,7 +76,8 @@ def create_acceptance(
     context.runtime.wake(acceptance_id)
     with context.database.read() as session:
         document = get_acceptance(session, acceptance_id)
-    return JSONResponse(document, status_code=202, headers={"Location": f"/v1/acceptances/{acceptance_id}"})
+    headers = {"Location": f"/v1/acceptances/{acceptance_id}"}
+    return JSONResponse(with_waiting(context, document), status_code=202, headers=headers)
 
 
 @router.get(
@@ -98,7 +100,7 @@ def get_acceptances(
             page = list_acceptances(session, catalog=catalog, state=state, cursor=cursor, limit=limit)
         except InvalidInput as error:
             raise error.under("/query") from None
-    return page_response(request, page)
+    return page_response(request, {**page, "items": [with_waiting(context, one) for one in page["items"]]})
 
 
 @router.get(
@@ -114,7 +116,8 @@ def read_acceptance(context: ContextOf, acceptance_id: AcceptanceId) -> JSONResp
     """Per case and metric the ratios of reference, default, incumbent and torch to the candidate (above 1: the
     candidate is faster), with the observed range, the class and the margin; the verdict with every reason."""
     with context.database.read() as session:
-        return JSONResponse(get_acceptance(session, acceptance_id))
+        document = get_acceptance(session, acceptance_id)
+    return JSONResponse(with_waiting(context, document))
 
 
 @router.get(
@@ -158,4 +161,4 @@ def cancel_acceptance(context: ContextOf, acceptance_id: AcceptanceId) -> JSONRe
         document = get_acceptance(session, acceptance_id)
     if document["state"] in ("succeeded", "failed"):
         raise ProblemError(kinds.CONFLICT, f"the acceptance has {document['state']}; it can no longer be cancelled")
-    return JSONResponse(document)
+    return JSONResponse(with_waiting(context, document))

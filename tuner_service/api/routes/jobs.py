@@ -18,6 +18,7 @@ from tuner_service.api.pages import DEFAULT_PAGE_ITEMS, Cursor, Limit, page_resp
 from tuner_service.api.problems import ProblemError
 from tuner_service.api.requests import resolve
 from tuner_service.api.streams import job_events, nothing_left, parse_last_event_id
+from tuner_service.api.waiting import with_waiting
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.jobs.states import job_has_ended
 from tuner_service.jobs.submit import submit
@@ -96,7 +97,7 @@ def list_jobs(
             )
         except InvalidInput as error:
             raise error.under("/query") from None
-    return page_response(request, {**page, "items": [_with_waiting(context, job) for job in page["items"]]})
+    return page_response(request, {**page, "items": [with_waiting(context, job) for job in page["items"]]})
 
 
 @router.get(
@@ -168,13 +169,4 @@ def stream_events(
 def _document(context: Context, job_id: str) -> dict[str, Any]:
     with context.database.read() as session:
         document = job_queries.get_job(session, job_id)
-    return _with_waiting(context, document)
-
-
-def _with_waiting(context: Context, job: dict[str, Any]) -> dict[str, Any]:
-    """The job's JSON with the reason why it waits: the process knows it, the ledger cannot always be written then."""
-    reason = None
-    if not job_has_ended(job["state"]):
-        problem = context.database.write_problem
-        reason = context.runtime.waiting().get(job["id"]) or (None if problem is None else str(problem))
-    return {**job, "waiting": reason}
+    return with_waiting(context, document)

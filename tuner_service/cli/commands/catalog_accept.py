@@ -73,6 +73,10 @@ def follow_acceptance(client: Client, acceptance_id: str, *, quiet: bool = False
         progress = acceptance["progress"]
         per_round = max(1, progress["expected"] // acceptance["rounds"])
         line = f"round {min(progress['records'] // per_round + 1, acceptance['rounds'])} of {acceptance['rounds']}"
+        waits = f"waiting: {acceptance['waiting']}" if acceptance.get("waiting") else None
+        if waits and not quiet and waits not in said:
+            said.add(waits)
+            say(f"{acceptance_id}: {waits}")
         if acceptance["state"] == "running" and not quiet and line not in said:
             said.add(line)
             say(f"{acceptance_id}: {line}, {progress['records']} of {progress['expected']} records")

@@ -38,6 +38,8 @@ def jobs(
             print_json(job)
             return
         print_line(f"{job['id']} {job['state']}, created {job['created_at']}, finished {job['finished_at'] or '–'}")
+        if job.get("waiting"):
+            print_line(f"waiting: {job['waiting']}")
         show_results(job, trials)
         return
     if as_json:
