@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATA_DIR ?= .data
-# Tests share the cores, a file of slow ones to a worker; those that replay acceptances need the machine to themselves.
+# Tests share the cores, a file of slow ones to a worker; those that replay acceptances have one of them to themselves.
 TEST_WORKERS ?= 2
 # The slow ones wait for children and services half of their time.
 SLOW_TEST_WORKERS ?= 3
@@ -35,8 +35,7 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(QUICK_TESTS)
-	$(BIN)/python -m pytest -n $(SLOW_TEST_WORKERS) --dist loadfile -m "not alone and not full" --durations 10 $(SLOW_TESTS)
-	$(BIN)/python -m pytest -m "alone and not full" --durations 10 $(SLOW_TESTS)
+	$(BIN)/python -m pytest -n $(SLOW_TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(SLOW_TESTS)
 
 # What is too long for every run: the big matrices, and everything else.
 test-full: test

@@ -11,10 +11,22 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 from postgres_cluster import PostgresCluster
+from reserved_cpu import (
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_runtest_protocol,
+    pytest_xdist_make_scheduler,
+)
 
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import upgrade
 
+__all__ = [
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_protocol",
+    "pytest_xdist_make_scheduler",
+]
 TEMPLATE = "template_at_head"
 
 

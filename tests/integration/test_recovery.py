@@ -66,9 +66,9 @@ class Service:
         self.database = Database(f"sqlite:///{data / 'tuner.sqlite3'}")
         upgrade(self.database)
 
-    def submit(self) -> str:
+    def submit(self, **changes: Any) -> str:
         devices = {device.id: device for device in attached_devices(self.data / "work")}
-        resolved = resolve_request(BODY, devices=devices, limits=Limits())
+        resolved = resolve_request({**BODY, **changes}, devices=devices, limits=Limits())
         return submit(self.database, resolved, idempotency_key=None, body_sha256="0" * 64)
 
     def start(self) -> None:
@@ -196,7 +196,7 @@ def test_killed_again_and_again_it_finishes_and_keeps_every_recorded_trial(servi
 
 
 def test_a_clean_stop_charges_nobody_and_a_second_service_is_refused(service: Service) -> None:
-    job_id = service.submit()
+    job_id = service.submit(baselines=[])
     service.start()
     service.wait(lambda: len(service.events(job_id)) >= 5)
     assert service.process is not None
