@@ -51,7 +51,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def builder(store: Path) -> Iterator[Builder]:
     made = Builder(store, target="cuda", architecture="sm_90")
     yield made
-    made.close()
+    made.release()
 
 
 @pytest.fixture(scope="module")

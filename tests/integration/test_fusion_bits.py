@@ -173,7 +173,7 @@ def twins() -> dict[str, tuple[Case, Candidate]]:
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     made = Builder(tmp_path_factory.mktemp("store"))
     yield made
-    made.close()
+    made.release()
 
 
 def build(builder: Builder, wanted: dict[str, tuple[Case, Candidate]]) -> dict[str, Artifact]:

@@ -74,7 +74,7 @@ def test_every_kernel_is_right_under_every_kind_of_candidate(tmp_path: Path) -> 
     try:
         results = list(builder.build(requests, timeout_seconds=300, cancelled=lambda: False))
     finally:
-        builder.close()
+        builder.release()
     built = {result.id: result for result in results}
     wrong = {}
     for key, case in cases.items():

@@ -94,7 +94,7 @@ KERNELS = ("softmax", "rms_norm", "layer_norm")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     made = Builder(tmp_path_factory.mktemp("store"))
     yield made
-    made.close()
+    made.release()
 
 
 def build(builder: Builder, items: Mapping[str, tuple[Case, Candidate]], **options: Any) -> dict[str, BuildResult]:

@@ -119,7 +119,7 @@ INTEGERS: dict[str, Any] = {
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     made = Builder(tmp_path_factory.mktemp("store"))
     yield made
-    made.close()
+    made.release()
 
 
 def built(builder: Builder, items: Mapping[str, tuple[Case, Candidate]]) -> dict[str, Artifact]:

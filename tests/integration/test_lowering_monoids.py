@@ -148,7 +148,7 @@ def rows_of(cols: int) -> np.ndarray:
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     made = Builder(tmp_path_factory.mktemp("store"))
     yield made
-    made.close()
+    made.release()
 
 
 def call(artifact: Artifact, case: Case, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

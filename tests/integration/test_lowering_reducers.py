@@ -444,7 +444,7 @@ PROBES: dict[str, Probe] = {
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     made = Builder(tmp_path_factory.mktemp("store"))
     yield made
-    made.close()
+    made.release()
 
 
 def given(case: Case) -> dict[str, np.ndarray]:

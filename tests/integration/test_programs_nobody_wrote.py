@@ -111,7 +111,7 @@ def test_programs_that_nobody_wrote_compute_what_they_say(tmp_path: Path) -> Non
     try:
         built = {one.id: one for one in builder.build(requests, timeout_seconds=300, cancelled=lambda: False)}
     finally:
-        builder.close()
+        builder.release()
     for name, (document, case) in known.items():
         artifact = built[name].artifact
         assert artifact is not None, (name, built[name].rejection)

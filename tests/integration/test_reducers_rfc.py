@@ -356,7 +356,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str],
     try:
         results = {one.id: one for one in builder.build(requests, timeout_seconds=300, cancelled=lambda: False)}
     finally:
-        builder.close()
+        builder.release()
     found = {}
     for number, key in enumerate(keys):
         result = results[str(number)]
