@@ -9,8 +9,9 @@ TEST_WORKERS ?= 2
 # The slow ones wait for children and services half of their time.
 SLOW_TEST_WORKERS ?= 3
 QUICK_TESTS := tests/architecture tests/contract tests/golden tests/migration tests/property tests/unit
-# The pages first: they are the longest file, and one worker has them to itself.
 SLOW_TESTS := tests/e2e tests/integration
+# Hundreds of short processes read the bytecode of our packages.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test test-full lint types serve bench bench-winners clean check-machine
 .DELETE_ON_ERROR:
@@ -23,11 +24,12 @@ check-machine:
 	@command -v gcc >/dev/null || { echo "error: gcc is needed to compile kernels (Debian: apt-get install gcc)"; exit 1; }
 
 # torch first and pinned: an open range would pull a CUDA build of several gigabytes.
-# What is used is compiled to bytecode when it is first imported; all of it would take as long as the download.
+# pip compiles bytecode on one core, one file after the other.
 $(STAMP): pyproject.toml | check-machine
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[tune,cuda,postgres,dev]'
+	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib
 	@touch $@
 
 demo: $(STAMP)
