@@ -240,6 +240,21 @@ def test_cancel_withdraws_what_waits_and_tells_what_runs(make_engine: Any, works
     engine.cancel("job_nowhere")
 
 
+def test_withdraw_takes_back_what_waits_and_lets_run_what_runs(make_engine: Any, workshop: Workshop) -> None:
+    engine = make_engine(compile_slots=1)
+    engine.start()
+    engine.submit(task("runs"))
+    engine.submit(task("waits"))
+    engine.submit(task("other", job="job_b"))
+    workshop.wait(lambda: workshop.running == {"runs"})
+    engine.withdraw("job_a")
+    assert engine.in_flight("job_a") == {"runs"}
+    workshop.let_go("runs")
+    workshop.wait(lambda: workshop.running == {"other"})
+    assert workshop.cancelled == []
+    engine.withdraw("job_nowhere")
+
+
 def test_cancelling_a_waiting_quiet_task_frees_the_compile_pool(make_engine: Any, workshop: Workshop) -> None:
     engine = make_engine(compile_slots=2)
     engine.start()

@@ -50,7 +50,8 @@ candidate's faults; an exception is a bug of ours and is reported through ``on_f
 class Engine(Protocol):
     """Thread-safe. Handlers are injected by the app; after each task the engine calls ``after(job_id)``.
 
-    An engine whose tasks are in a database raises DatabaseProblem from ``submit``, ``in_flight`` and ``cancel``.
+    An engine whose tasks are in a database raises DatabaseProblem from ``submit``, ``in_flight``, ``withdraw`` and
+    ``cancel``.
     """
 
     def start(self) -> None:
@@ -63,6 +64,10 @@ class Engine(Protocol):
 
     def in_flight(self, job_id: str) -> frozenset[str]:
         """Keys of this job's queued and running tasks, whoever runs them."""
+        ...
+
+    def withdraw(self, job_id: str) -> None:
+        """Withdraw queued tasks of the job; running ones go on."""
         ...
 
     def cancel(self, job_id: str) -> None:

@@ -97,6 +97,12 @@ class LocalEngine:
                     return entry.task
             return None
 
+    def withdraw(self, job_id: str) -> None:
+        """Withdraw queued tasks of the job; running ones go on."""
+        with self._changed:
+            self._withdraw(lambda entry: entry.task.job_id == job_id)
+            self._changed.notify_all()
+
     def cancel(self, job_id: str) -> None:
         """Withdraw queued tasks of the job and make ``cancelled()`` true for running ones."""
         with self._changed:

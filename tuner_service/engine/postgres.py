@@ -110,6 +110,10 @@ class PostgresEngine:
         """Keys of this job's queued and running tasks, of every process. DatabaseProblem."""
         return self._queue.in_flight(job_id)
 
+    def withdraw(self, job_id: str) -> None:
+        """Withdraw queued tasks of the job; running ones go on. DatabaseProblem."""
+        self._queue.withdraw(job_id)
+
     def cancel(self, job_id: str) -> None:
         """Withdraw queued tasks of the job, make ``cancelled()`` true for running ones, wherever. DatabaseProblem."""
         try:
@@ -206,10 +210,14 @@ class PostgresEngine:
         return True
 
     def _gate(self, running: _Running) -> AbstractContextManager[bool]:
-        """Lets a task in; not once it is cancelled."""
+        """Lets a task in; not once it is cancelled, or this process begins nothing more."""
+
+        def stopping() -> bool:
+            return running.cancelled.is_set() or self._is_leaving()
+
         if running.task.queue == "compile":
-            return self._quiet.compiling(stopping=running.cancelled.is_set)
-        return self._quiet.quietly(stopping=running.cancelled.is_set) if running.task.quiet else nullcontext(True)
+            return self._quiet.compiling(stopping=stopping)
+        return self._quiet.quietly(stopping=stopping) if running.task.quiet else nullcontext(True)
 
     def _fetch(self, queues: Sequence[str]) -> _Running | None:
         with self._fetching:

@@ -116,9 +116,13 @@ class PostgresQueue:
         """Keys of a job's waiting and running tasks."""
         return frozenset(row["key"] for row in self._ask(self._all(_OF_JOB, job_id=job_id)))
 
+    def withdraw(self, job_id: str) -> None:
+        """Deletes a job's waiting tasks."""
+        self._ask(self._cancel(job_id, running=False))
+
     def cancel(self, job_id: str) -> None:
         """Deletes a job's waiting tasks and asks the workers of its running ones to stop."""
-        self._ask(self._cancel(job_id))
+        self._ask(self._cancel(job_id, running=True))
 
     def holder(self, device_id: str) -> Task | None:
         """The task that runs on a device."""
@@ -301,11 +305,11 @@ class PostgresQueue:
 
         return refused
 
-    def _cancel(self, job_id: str) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _cancel(self, job_id: str, *, running: bool) -> Callable[[], Coroutine[Any, Any, None]]:
         async def cancel() -> None:
             # Waiting ones first: a slot that becomes free takes the next.
             for row in await self._all(_OF_JOB, job_id=job_id)():
-                await self._manager.cancel_job_by_id_async(row["id"], abort=True, delete_job=True)
+                await self._manager.cancel_job_by_id_async(row["id"], abort=running, delete_job=True)
 
         return cancel
 

@@ -64,6 +64,8 @@ class Advancer:
         if job_has_ended(job["state"]):
             return
         try:
+            if job["state"] == "running" and self._stop_at_limit(job_id):
+                return
             self._check_device(job)
             if job["state"] == "queued":
                 self._begin(job_id)
@@ -106,10 +108,6 @@ class Advancer:
         room.subtract(queue_of(one.step) for one in standing)
         with self._database.read() as session:
             rows = cases.case_rows(session, job["id"])
-            limit = limit_reached(session, jobs.job_row(session, job["id"]))
-        if limit is not None:
-            self._stop_at(job["id"], limit, rows, standing)
-            return
         unsettled = 0
         for row in rows:
             if row["settled"]:
@@ -138,24 +136,35 @@ class Advancer:
             self._again(job_id)
         return False
 
-    def _stop_at(self, job_id: str, limit: str, rows: Sequence[Mapping[str, Any]], standing: Sequence[Claim]) -> None:
-        """Hands nothing out any more: cases that lack nothing are settled, and the job ends with its last task."""
-        for row in rows:
-            if row["settled"] or not row["opened"]:
-                continue
-            with self._database.read() as session:
-                state = self._ledger.load(session, row["id"])
-            for step in missing(state, [one.step for one in standing if one.case_id == row["id"]]):
-                if isinstance(step, Settle):
-                    settle(self._database, self._ledger, job_id, row["id"], step.result)
-        if standing:
-            return
+    def _stop_at_limit(self, job_id: str) -> bool:
+        """Whether the job has reached a limit: nothing more is begun then, and the job ends with its last task.
+
+        Its device need not be there for that. Cases that lack nothing keep what they found.
+        """
         with self._database.read() as session:
-            settled = all(row["settled"] for row in cases.case_rows(session, job_id))
-        if settled:
+            limit = limit_reached(session, jobs.job_row(session, job_id))
+        if limit is None:
+            return False
+        self._engine.withdraw(job_id)
+        standing = standing_claims(self._database, job_id, self._engine.in_flight(job_id))
+        with self._database.read() as session:
+            rows = [row for row in cases.case_rows(session, job_id) if not row["settled"]]
+        if standing:
+            return True
+        complete = [row["opened"] and self._settled_by_what_is_there(job_id, row["id"]) for row in rows]
+        if all(complete):
             end_job(self._database, job_id, "succeeded")
         else:
             end_at_limit(self._database, self._ledger, job_id, limit)
+        return True
+
+    def _settled_by_what_is_there(self, job_id: str, case_id: str) -> bool:
+        with self._database.read() as session:
+            state = self._ledger.load(session, case_id)
+        lacking = missing(state)
+        if len(lacking) == 1 and isinstance(step := lacking[0], Settle):
+            return settle(self._database, self._ledger, job_id, case_id, step.result)
+        return False
 
     def _advance_case(
         self, job: Mapping[str, Any], row: Mapping[str, Any], standing: Sequence[Claim], room: Counter[str]

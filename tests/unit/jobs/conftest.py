@@ -306,6 +306,10 @@ class InlineEngine:
     def in_flight(self, job_id: str) -> frozenset[str]:
         return frozenset(key for key, task in self.tasks.items() if task.job_id == job_id)
 
+    def withdraw(self, job_id: str) -> None:
+        for key in self.in_flight(job_id):
+            del self.tasks[key]
+
     def cancel(self, job_id: str) -> None:
         self.cancelled.append(job_id)
         for key in self.in_flight(job_id):

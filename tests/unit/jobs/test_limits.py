@@ -185,6 +185,22 @@ def test_what_is_the_default_is_not_said(resolve: Any, small: dict[str, Any]) ->
     assert (said.document["priority"], said.document["limits"], said.priority) == (-3, {"wall_seconds": 1.5}, -3)
 
 
+def test_a_limit_ends_a_job_whose_device_is_away(limited: Any, tools: Any) -> None:
+    service, job_id = limited(device_seconds=50)
+    for _ in range(2):
+        service.advancer.advance(job_id)
+        service.run(next(iter(service.engine.tasks)))
+    service.advancer.advance(job_id)
+    assert service.engine.tasks, "they wait for the device, and would for ever"
+    with service.database.write() as session:
+        use_device(session, job_id, 50.0)
+    service.devices.clear()
+    service.advancer.advance(job_id)
+    job = service.job(job_id)
+    assert (job["state"], job["stopped_by"], job["error"]) == ("succeeded", "device_seconds", None)
+    assert not service.engine.tasks
+
+
 @pytest.mark.parametrize(("seconds", "words"), [(8, "before the finals"), (10, "before the winner was built afresh")])
 def test_a_case_says_how_far_it_came(limited: Any, seconds: float, words: str) -> None:
     service, job_id = limited(device_seconds=seconds)
