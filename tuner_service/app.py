@@ -24,6 +24,7 @@ from search.lowering.artifact_cache import ArtifactCache
 from search.program.library import package_problems
 from tuner_service.api import middleware, problems
 from tuner_service.api.context import Context, Runtime
+from tuner_service.api.gauges import Gauges
 from tuner_service.api.openapi import base_document, live_document
 from tuner_service.api.query import known_parameters
 from tuner_service.api.routes import (
@@ -134,6 +135,7 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
         redirect_slashes=False,
     )
     app.state.context = context
+    app.state.gauges = Gauges(context)
     app.state.parts = parts
     for routes in (jobs, trials, plans, winners, catalogs, acceptances, aliases, artifacts, kernels, devices, system):
         app.include_router(routes.router)

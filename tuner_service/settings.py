@@ -158,6 +158,16 @@ class Settings(BaseSettings):
         le=DAY_SECONDS,
         description="Time that open requests and running children get on a clean stop, in seconds.",
     )
+    metrics_host: str = Field(
+        "127.0.0.1",
+        description="Address on which a worker answers Prometheus, where it has a port for that.",
+    )
+    metrics_port: int = Field(
+        0,
+        ge=0,
+        le=65535,
+        description="TCP port on which a worker answers Prometheus; 0: none. The service answers at /metrics.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="DEBUG, INFO, WARNING or ERROR; JSON on stderr."
     )

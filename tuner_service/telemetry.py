@@ -1,4 +1,4 @@
-"""JSON log lines on stderr, each with the id of the request and of the job it belongs to."""
+"""JSON log lines on stderr, each with the ids of what it belongs to: request, job, trials, task, device, worker."""
 
 from __future__ import annotations
 
@@ -7,17 +7,31 @@ import logging
 import re
 import secrets
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 request_id_variable: ContextVar[str | None] = ContextVar("request_id", default=None)
-job_id_variable: ContextVar[str | None] = ContextVar("job_id", default=None)
+_ids_variable: ContextVar[Mapping[str, Any]] = ContextVar("log_ids", default=MappingProxyType({}))
 
 _SANE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 MAX_MESSAGE_CHARACTERS = 4000
 """A log line never carries a whole request body or compiler log."""
+
+
+@contextmanager
+def log_ids(**ids: Any) -> Iterator[None]:
+    """Every line that this thread logs within the block carries these ids (``job_id=…``); None leaves one out."""
+    known = {name: value for name, value in ids.items() if value is not None}
+    token = _ids_variable.set({**_ids_variable.get(), **known})
+    try:
+        yield
+    finally:
+        _ids_variable.reset(token)
 
 
 def accept_request_id(offered: str | None) -> str:
@@ -38,10 +52,10 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage()[:MAX_MESSAGE_CHARACTERS],
         }
-        for name, variable in (("request_id", request_id_variable), ("job_id", job_id_variable)):
-            value = variable.get()
-            if value is not None:
-                line[name] = value
+        request_id = request_id_variable.get()
+        if request_id is not None:
+            line["request_id"] = request_id
+        line.update(_ids_variable.get())
         line.update({k: v for k, v in vars(record).items() if k not in _STANDARD_FIELDS})
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import select
@@ -25,6 +26,8 @@ from search.children.entry import Entry
 from search.children.environment import passed_on
 from search.children.spawner import SPAWNER
 from search.errors import Cancelled, ChildFailed
+
+log = logging.getLogger(__name__)
 
 LOG_TAIL_BYTES = 4096
 KILL_GRACE_SECONDS = 10.0
@@ -91,8 +94,9 @@ class Child:
     """One child process and the conversation with it. Not thread-safe: one conversation at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes], command_fd: int, answer_fd: int, log_fd: int, token: str,
-                 progress_fd: int) -> None:  # fmt: skip
+                 progress_fd: int, module: str) -> None:  # fmt: skip
         self._process = process
+        self._module = module
         self._command_fd = command_fd
         self._answer_fd = answer_fd
         self._progress_fd = progress_fd
@@ -156,7 +160,7 @@ class Child:
                 os.close(fd)
         os.set_blocking(command_write, False)
         os.set_blocking(answer_read, False)
-        return cls(process, command_write, answer_read, log_read, token, progress_fd)
+        return cls(process, command_write, answer_read, log_read, token, progress_fd, module)
 
     @property
     def pid(self) -> int:
@@ -210,6 +214,7 @@ class Child:
         """
         if self._exit is not None:
             return self._exit
+        ended_by_itself = _readable(self._pid_fd)
         _signal_group(self.pid)  # before reaping: a zombie leader keeps the group id from being reused
         try:
             code = self._process.wait(KILL_GRACE_SECONDS)
@@ -224,6 +229,10 @@ class Child:
         )
         for fd in (self._command_fd, self._answer_fd, self._pid_fd, self._progress_fd):
             os.close(fd)
+        if (
+            ended_by_itself or code != -signal.SIGKILL
+        ):  # in the thread of the task that it worked for: the line carries that task's ids
+            log.info("child %s (%s) ended", self.pid, self._module, extra=self._exit.document())
         return self._exit
 
     def _require_running(self) -> None:

@@ -41,6 +41,22 @@ class Runtime(Protocol):
         """Jobs that wait for something on the service's side → the reason."""
         ...
 
+    def queues(self) -> Mapping[str, Mapping[str, int]]:
+        """Queue → tasks in it: ``{"waiting", "running"}``. DatabaseProblem."""
+        ...
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that advances jobs."""
+        ...
+
+    def live_workers(self) -> int | None:
+        """Workers that were heard of lately; None where this process compiles and measures by itself.
+
+        DatabaseProblem.
+        """
+        ...
+
     def wait_probed(self, timeout_seconds: float) -> bool:
         """Wait until every device was looked for; False when the time is over first."""
         ...

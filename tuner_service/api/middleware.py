@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner_service.api import kinds
 from tuner_service.api.body import BodyTooLargeError
 from tuner_service.api.problems import Answer, answer_for, respond
+from tuner_service.metrics import count_request
 from tuner_service.settings import LOOPBACK_NAMES, is_loopback
 from tuner_service.telemetry import accept_request_id, request_id_variable
 
@@ -22,6 +24,9 @@ CLIENT_CLOSED_REQUEST = 499
 """Status in the access log of a request whose client went away before the answer (as nginx writes it)."""
 DRAINED_BYTES = 32 << 20
 """The largest body that is read to its end only to be refused."""
+LOGGED_IDS = ("job_id", "trial_id", "acceptance_id", "device_id")
+_MADE = re.compile(r"/v1/(job|acceptance)s/([a-z0-9_]{1,40})")
+"""Location of what a request made."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -39,16 +44,17 @@ class RequestLog:
         request_id = accept_request_id(Headers(scope=scope).get("x-request-id"))
         token = request_id_variable.set(request_id)
         began = time.perf_counter()
-        status = 0
+        status, made = 0, None
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, made
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 headers.setdefault("X-Content-Type-Options", "nosniff")
                 headers.setdefault("Cache-Control", "no-store")
+                made = _MADE.fullmatch(headers.get("location", ""))
             await send(message)
 
         try:
@@ -62,14 +68,30 @@ class RequestLog:
                     raise  # the answer has begun; only cutting the connection tells the client
                 await respond(answer_for(error))(scope, receive, send_with_id)
         finally:
+            seconds = time.perf_counter() - began
             fields = {
                 "method": scope["method"],
                 "path": scope["path"],
                 "status": status,
-                "seconds": round(time.perf_counter() - began, 6),
+                "seconds": round(seconds, 6),
+                **_ids(scope, made),
             }
             _access.info("request", extra=fields)
+            count_request(scope["method"], _route(scope), status, seconds)
             request_id_variable.reset(token)
+
+
+def _ids(scope: Scope, made: re.Match[str] | None) -> dict[str, str]:
+    """What the request was about: the ids in its path, and that of what it made."""
+    named = scope.get("path_params", {})
+    ids = {name: str(named[name])[:80] for name in LOGGED_IDS if name in named}
+    return ids if made is None else {**ids, f"{made[1]}_id": made[2]}
+
+
+def _route(scope: Scope) -> str | None:
+    """The template of the route that took the request; None when none did."""
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else None
 
 
 class LoopbackOnly:

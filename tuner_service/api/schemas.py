@@ -341,6 +341,12 @@ class Readiness(Document):
     reason: str | None = Field(description="What is wrong with the database.")
     devices: Literal["probing", "probed"]
     packages: list[str] = Field(description="What installed packages with kernels failed at; they are left out.")
+    engine: Literal["embedded", "postgres"]
+    leads: bool = Field(description="Whether this process is the one that advances jobs.")
+    workers: int | None = Field(
+        description="Workers that were heard of lately; null where this process compiles and measures by itself, or "
+        "the database does not answer."
+    )
 
 
 class Health(Document):

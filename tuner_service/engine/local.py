@@ -66,7 +66,7 @@ class LocalEngine:
 
         ValueError when there is no slot for it.
         """
-        slot = "compile" if task.queue == "compile" else f"device:{task.device_id}"
+        slot = _slot(task)
         if slot not in self._waiting:
             raise ValueError(f"no slot for {slot}")
         with self._changed:
@@ -87,6 +87,16 @@ class LocalEngine:
         """How many tasks of this job are in flight, by queue."""
         with self._changed:
             return Counter(entry.task.queue for entry in self._entries.values() if entry.task.job_id == job_id)
+
+    def depths(self) -> dict[str, dict[str, int]]:
+        """Queue → tasks in it: ``{"waiting", "running"}``."""
+        with self._changed:
+            found = {slot: {"waiting": len(entries), "running": 0} for slot, entries in self._waiting.items()}
+            for entry in self._entries.values():
+                found[_slot(entry.task)]["running"] += 1
+            for counts in found.values():
+                counts["running"] -= counts["waiting"]
+            return found
 
     def running(self, device_id: str) -> Task | None:
         """The task that holds a device's slot."""
@@ -193,3 +203,7 @@ class LocalEngine:
             self._on_failure(task, error)
         except Exception:
             log.exception("the failure of task %s could not be recorded", task.key)
+
+
+def _slot(task: Task) -> str:
+    return "compile" if task.queue == "compile" else f"device:{task.device_id}"

@@ -18,6 +18,7 @@ from tuner_service.db.engine import Database
 from tuner_service.db.queries import cases, jobs, trials
 from tuner_service.errors import ProgramChanged
 from tuner_service.jobs.states import job_has_ended
+from tuner_service.metrics import count_rejections
 
 CHUNK_TRIALS = 500
 """Rows per transaction: a large space must not hold the write lock for long."""
@@ -79,7 +80,9 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
             if len(chunk) < CHUNK_TRIALS:
                 cases.update_case(session, case_id, {"opened": True, "revision": row["revision"] + 1})
                 jobs.add_job_event(session, job_id, "case", {"case_id": case_id, "event": "opened"})
-                return True
+        count_rejections(item.rejection for item in chunk)
+        if len(chunk) < CHUNK_TRIALS:
+            return True
     raise AssertionError("unreachable: the last chunk is a short one")
 
 

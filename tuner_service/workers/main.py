@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from prometheus_client import start_http_server
 
 from tuner_service.artifacts.opening import open_artifacts
 from tuner_service.db.engine import Database
 from tuner_service.db.migrate import at_head
 from tuner_service.errors import DataDirInUse, WorkerMisplaced
+from tuner_service.metrics import REGISTRY
 from tuner_service.settings import Settings
 from tuner_service.telemetry import configure_logging
 from tuner_service.workers.datadir import DataDir
@@ -67,9 +71,11 @@ def run_worker(
                 lost_seconds=settings.worker_lost_seconds,
             ),
         )
+        answering = _answer_prometheus(settings.metrics_host, settings.metrics_port)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: process.stop())
-        process.run(ready)
+        with answering:
+            process.run(ready)
     finally:
         database.close()
 
@@ -84,6 +90,24 @@ def free_data_dir(base: Path) -> DataDir:
             continue
         return folder
     raise DataDirInUse(base / WORKERS_FOLDER, f"of {MAXIMUM_WORKERS} workers")
+
+
+@contextmanager
+def _answer_prometheus(host: str, port: int) -> Iterator[None]:
+    """For the block; nothing without a port. OSError when it is taken."""
+    if port == 0:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, host, registry=REGISTRY)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot answer Prometheus on {host}:{port}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _version() -> str:

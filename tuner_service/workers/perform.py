@@ -35,6 +35,7 @@ from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.limits import limit_reached
 from tuner_service.jobs.opening import case_of
 from tuner_service.jobs.record import record
+from tuner_service.metrics import count_event
 from tuner_service.workers.patience import patiently
 
 log = logging.getLogger(__name__)
@@ -156,6 +157,7 @@ class Worker:
             device_seconds=device_seconds,
         )
         if stored:
+            count_event(event, device_seconds=device_seconds)
             self._faults.pop(task.job_id, None)
             self._recorded(task.job_id, event)
 

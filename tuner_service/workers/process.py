@@ -31,6 +31,7 @@ from tuner_service.workers.datadir import DataDir
 from tuner_service.workers.handlers import Handlers
 from tuner_service.workers.holding import Holding, this_place
 from tuner_service.workers.host_quiet import HostQuietGate
+from tuner_service.workers.observing import observed, observed_failure
 from tuner_service.workers.perform import Worker
 from tuner_service.workers.runtime import RuntimeTools
 from tuner_service.workers.selection import check_selection, compile_only_names, is_selected, named
@@ -190,9 +191,11 @@ class WorkerProcess:
         engine = PostgresEngine(
             database_url=self.database.url.render_as_string(hide_password=False),
             worker_id=self.worker_id,
-            handler=lambda task, cancelled: self._perform(handlers, task, cancelled),
+            handler=observed(
+                lambda task, cancelled: self._perform(handlers, task, cancelled), worker_id=self.worker_id
+            ),
             after=self._announce,
-            on_failure=handlers.on_failure,
+            on_failure=observed_failure(handlers.on_failure, worker_id=self.worker_id),
             compile_slots=self.options.compile_slots,
             devices=list(self.offered),
             compile_queues=self._compile_keys(),

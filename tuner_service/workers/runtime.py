@@ -33,6 +33,7 @@ from tuner_service.workers.acceptance import AcceptanceWorker, ReplayTools
 from tuner_service.workers.advancing import OPENING_SECONDS
 from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
+from tuner_service.workers.observing import observed, observed_advance, observed_failure
 from tuner_service.workers.perform import Tools, Worker
 
 log = logging.getLogger(__name__)
@@ -165,6 +166,19 @@ class Runtime:
         """Jobs that wait for something on our side (disk, database) → the reason."""
         return dict(self._waiting)
 
+    def queues(self) -> Mapping[str, Mapping[str, int]]:
+        """Queue → tasks in it: ``{"waiting", "running"}``."""
+        return {} if self._engine is None else self._engine.depths()
+
+    @property
+    def leads(self) -> bool:
+        """Always: one process is the whole service."""
+        return True
+
+    def live_workers(self) -> int | None:
+        """None: this process compiles and measures by itself."""
+        return None
+
     def load_source(self, source_sha256: str) -> Source | None:
         """A kernel's source from the artifact store; None when it is not there. ArtifactsUnavailable."""
         try:
@@ -199,9 +213,15 @@ class Runtime:
         )
         replays = AcceptanceWorker(database=self.database, tools=self._tools)
         engine = LocalEngine(
-            handler=lambda task, cancelled: (replays if is_acceptance(task.job_id) else worker).handle(task, cancelled),
+            handler=observed(
+                lambda task, cancelled: (replays if is_acceptance(task.job_id) else worker).handle(task, cancelled),
+                worker_id=worker.name,
+            ),
             after=self.wake,
-            on_failure=lambda task, error: (replays if is_acceptance(task.job_id) else worker).on_failure(task, error),
+            on_failure=observed_failure(
+                lambda task, error: (replays if is_acceptance(task.job_id) else worker).on_failure(task, error),
+                worker_id=worker.name,
+            ),
             compile_slots=self.compile_slots,
             devices=list(self.devices),
         )
@@ -222,7 +242,7 @@ class Runtime:
         self._want_active()
         engine.start()
         self._probed.set()
-        self._loop(lambda name: (acceptances if is_acceptance(name) else advancer).advance(name))
+        self._loop(observed_advance(lambda name: (acceptances if is_acceptance(name) else advancer).advance(name)))
 
     def _loop(self, advance: Callable[[str], None]) -> None:
         looked = probed = busy = time.monotonic()

@@ -16,6 +16,8 @@ from search.lowering.contract import Source
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import Leadership, announce_wake
 from tuner_service.db.queries import cases, jobs
+from tuner_service.db.queries.queues import queue_depths
+from tuner_service.db.queries.workers import present_workers
 from tuner_service.engine.contract import Engine, Task
 from tuner_service.errors import DatabaseProblem, NotFound
 from tuner_service.jobs.acceptance import is_acceptance
@@ -27,6 +29,7 @@ from tuner_service.jobs.claiming import release
 from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.workers.advancing import OPENING_SECONDS, AdvanceLoop
+from tuner_service.workers.observing import observed_advance
 from tuner_service.workers.perform import MAXIMUM_FAULTS_IN_A_ROW
 from tuner_service.workers.registry import DeviceRegistry
 
@@ -77,7 +80,7 @@ class ScaleOutRuntime:
         """``reaper`` makes the one that calls back with each lost task; it works from the first lead on."""
         self._database, self._hurried = database, database.within(request_wait_seconds)
         self._engine, self._artifacts, self._data_dir = engine, artifacts, data_dir
-        self._stop_timeout_seconds = stop_timeout_seconds
+        self._stop_timeout_seconds, self._lost_seconds = stop_timeout_seconds, lost_seconds
         self._stopping = threading.Event()
         self._ledger = Ledger()
         self._registry = DeviceRegistry(database, lost_seconds=lost_seconds)
@@ -97,7 +100,7 @@ class ScaleOutRuntime:
         self._leadership = Leadership(database, gained=self._on_lead, heard=self._on_heard)
         self._loop = AdvanceLoop(
             database=database,
-            advance=lambda name: (replays if is_acceptance(name) else advancer).advance(name),
+            advance=observed_advance(lambda name: (replays if is_acceptance(name) else advancer).advance(name)),
             withdraw=engine.cancel,
             stopping=self._stopping,
             period_seconds=advance_period_seconds,
@@ -148,6 +151,16 @@ class ScaleOutRuntime:
     def waiting(self) -> Mapping[str, str]:
         """Jobs that wait for something on our side (a device, the database) → the reason."""
         return {**self._loop.waiting, **self._registry.waiting}
+
+    def queues(self) -> Mapping[str, Mapping[str, int]]:
+        """Queue → tasks in it: ``{"waiting", "running"}``; an empty queue is left out. DatabaseProblem."""
+        with self._database.read() as session:
+            return queue_depths(session)
+
+    def live_workers(self) -> int | None:
+        """Workers that were heard of lately. DatabaseProblem."""
+        with self._database.read() as session:
+            return len(present_workers(session, lost_seconds=self._lost_seconds))
 
     def reserve(self) -> None:
         """Nothing to take: API processes share everything. DataDirUnusable."""

@@ -35,6 +35,7 @@ class AttachedDevice:
         self.woken: list[str] = []
         self.looked: list[str | None] = []
         self.reasons: dict[str, str] = {}
+        self.depths: dict[str, dict[str, int]] = {}
         self.sources: dict[str, Source] = {}
         self.libraries: dict[str, bytes] = {}
 
@@ -50,6 +51,16 @@ class AttachedDevice:
 
     def waiting(self) -> Mapping[str, str]:
         return self.reasons
+
+    def queues(self) -> Mapping[str, Mapping[str, int]]:
+        return self.depths
+
+    @property
+    def leads(self) -> bool:
+        return True
+
+    def live_workers(self) -> int | None:
+        return None
 
     def wait_probed(self, timeout_seconds: float) -> bool:
         return self.probed.wait(min(timeout_seconds, 0.2))

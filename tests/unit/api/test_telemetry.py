@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tuner_service.telemetry import JsonFormatter, accept_request_id, job_id_variable, request_id_variable
+from tuner_service.telemetry import JsonFormatter, accept_request_id, log_ids, request_id_variable
 
 
 def record(message: str, *arguments: object, **extra: object) -> logging.LogRecord:
@@ -18,16 +18,18 @@ def record(message: str, *arguments: object, **extra: object) -> logging.LogReco
 
 
 def test_a_line_is_one_json_object_with_the_ids() -> None:
-    tokens = request_id_variable.set("req_1"), job_id_variable.set("job_1")
+    token = request_id_variable.set("req_1")
     try:
-        text = JsonFormatter().format(record("two\nlines %s", 'a"b', status=200))
+        with log_ids(job_id="job_1", trial_id=None):
+            text = JsonFormatter().format(record("two\nlines %s", 'a"b', status=200))
+        assert "job_id" not in json.loads(JsonFormatter().format(record("after")))
     finally:
-        request_id_variable.reset(tokens[0])
-        job_id_variable.reset(tokens[1])
+        request_id_variable.reset(token)
     assert "\n" not in text
     line = json.loads(text)
     assert line["message"] == 'two\nlines a"b'
     assert (line["request_id"], line["job_id"], line["status"], line["level"]) == ("req_1", "job_1", 200, "INFO")
+    assert "trial_id" not in line
 
 
 def test_a_traceback_is_kept_in_the_line() -> None:

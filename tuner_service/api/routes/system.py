@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
 from typing import Annotated
 
-from fastapi import APIRouter, Path
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from search.program.library import package_problems
 from tuner_service.api import kinds, schemas
-from tuner_service.api.context import ContextOf
+from tuner_service.api.context import Context, ContextOf
 from tuner_service.api.documented import problems
 from tuner_service.api.problems import ProblemError
 from tuner_service.api.version import VERSION
 from tuner_service.db.condition import condition
+from tuner_service.errors import DatabaseProblem
+from tuner_service.metrics import REGISTRY
 
 router = APIRouter(tags=["system"])
 
@@ -46,13 +50,38 @@ async def healthz() -> JSONResponse:
 def readyz(context: ContextOf) -> JSONResponse:
     """200 when `database` is `ok`; else it is `locked`, `full`, `unavailable` or `outdated` (not at this version's
     schema), and `reason` says more. `devices` is `probed`, or `probing` while they are still being looked for; jobs
-    sent meanwhile wait a moment for it. `packages` says why an installed package's kernels are missing."""
+    sent meanwhile wait a moment for it. `packages` says why an installed package's kernels are missing. `engine` is
+    `embedded` or `postgres`; with the latter one of any number of processes `leads`, which is no condition for taking
+    jobs, and `workers` says how many were heard of lately; without any, jobs wait."""
     database, reason = condition(context.database)
     devices = "probed" if context.runtime.wait_probed(0) else "probing"
     ready = database == "ok" and not context.closing.is_set()
-    packages = [str(problem) for problem in package_problems()]
-    body = {"ready": ready, "database": database, "reason": reason, "devices": devices, "packages": packages}
+    body = {
+        "ready": ready,
+        "database": database,
+        "reason": reason,
+        "devices": devices,
+        "packages": [str(problem) for problem in package_problems()],
+        "engine": context.settings.engine,
+        "leads": context.runtime.leads,
+        "workers": _workers(context),
+    }
     return JSONResponse(body, status_code=200 if ready else 503)
+
+
+@router.get(
+    "/metrics",
+    summary="Counters, times and gauges for Prometheus",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "Prometheus' text format."}, **problems()},
+)
+def metrics(request: Request) -> Response:
+    """What this process counted, and what is true of the whole deployment: jobs by state, queues, devices, workers.
+    Workers have metrics of their own: `tuner worker --metrics-port`."""
+    registry = CollectorRegistry()
+    registry.register(request.app.state.gauges)
+    text = generate_latest(REGISTRY) + generate_latest(registry)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get(
@@ -88,6 +117,12 @@ def problem_page(
         f"<h2>What it means</h2><p>{_inline(kind.meaning)}</p><h2>What to do</h2><p>{_inline(kind.remedy)}</p>"
     )
     return _page(kind.title, body)
+
+
+def _workers(context: Context) -> int | None:
+    with contextlib.suppress(DatabaseProblem):  # which `database` says
+        return context.runtime.live_workers()
+    return None
 
 
 def _inline(text: str) -> str:

@@ -33,6 +33,9 @@ def worker(
     data_dir: Annotated[
         Path | None, typer.Option(help="Cache and work files. Default: one of its own in the data directory.")
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Answer Prometheus on this port. Default: no port.")
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of this host in its CPU's id: several machines of one make need one each."),
@@ -44,7 +47,12 @@ def worker(
     """
     if name is not None and not _is_plain(name):
         raise BadOptionError("--name", name, "this is no name for a host", allowed=NAME_CHARACTERS)
-    given: dict[str, Any] = {"database_url": database_url, "compile_slots": compile_slots, "data_dir": data_dir}
+    given: dict[str, Any] = {
+        "database_url": database_url,
+        "compile_slots": compile_slots,
+        "data_dir": data_dir,
+        "metrics_port": metrics_port,
+    }
     settings = load_settings(**{key: value for key, value in given.items() if value is not None})
     _run(settings, devices=tuple(device or ()), compile_only=compile_only, own_data_dir=data_dir, name=name)
 
@@ -66,7 +74,7 @@ def _run(
         )
     except (ArtifactsUnavailable, DatabaseProblem) as error:
         raise CommandError(str(error), status=ExitStatus.UNREACHABLE) from error
-    except ServiceError as error:
+    except (ServiceError, OSError) as error:  # a port that is taken, a directory that cannot be written
         raise CommandError(str(error), status=ExitStatus.BAD_INPUT) from error
 
 

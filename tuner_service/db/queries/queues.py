@@ -1,0 +1,20 @@
+"""The queue's own table, as far as operators look at it. PostgreSQL only: the embedded engine has no table."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+_DEPTHS = """
+SELECT queue_name, status::text AS status, count(*) AS tasks FROM procrastinate_jobs
+ WHERE status IN ('todo', 'doing') GROUP BY queue_name, status
+"""
+_WORDS = {"todo": "waiting", "doing": "running"}
+
+
+def queue_depths(session: Session) -> dict[str, dict[str, int]]:
+    """Queue → ``{"waiting", "running"}``; tasks that are over are no rows any more, so the table is small."""
+    found: dict[str, dict[str, int]] = {}
+    for row in session.execute(text(_DEPTHS)):
+        found.setdefault(row.queue_name, {"waiting": 0, "running": 0})[_WORDS[row.status]] = row.tasks
+    return found
