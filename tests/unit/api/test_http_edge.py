@@ -234,6 +234,9 @@ def test_health_and_readiness(http: httpx.Client) -> None:
         "reason": None,
         "devices": "probed",
         "packages": [],
+        "engine": "embedded",
+        "leads": True,
+        "workers": None,
     }
 
 
