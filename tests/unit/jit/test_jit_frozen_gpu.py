@@ -352,6 +352,9 @@ def test_what_was_not_pulled_is_built_for_the_card_and_compared(
         def close(self) -> None:
             pass
 
+        def release(self) -> None:
+            pass
+
     made: Callable[[], Artifact] = artifact
     monkeypatch.setattr(gpu, "Builder", Builder)
     monkeypatch.setattr("search.lowering.cuda.toolchain.fingerprint", lambda architecture, cache_dir: {"made": "up"})

@@ -99,7 +99,7 @@ def artifact(tmp_path: Path) -> dict[str, Any]:
         arguments=ARGUMENTS,
         launch=Launch(threads_per_block=32, rows_per_block=1, dynamic_shared_bytes=0),
         architecture="sm_90",
-    ).document()
+    ).located_document()
 
 
 def measured(handlers: Any, artifact: dict[str, Any], *, check: bool = True) -> dict[str, Any]:
