@@ -126,6 +126,8 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str
         "TUNER_DATA_DIR": str(tmp_path / "data"),
         "REPOSITORY": str(ROOT),
     }
+    if any("TUNER_DATABASE_URL" in block.text for block in blocks(page) if block.language == "sh"):
+        environment["TUNER_DATABASE_URL"] = request.getfixturevalue("postgres_url")
     if "tuner" not in page.read_text() or re.search(r"^tuner serve", page.read_text(), re.MULTILINE):
         yield environment
         return
