@@ -43,7 +43,7 @@ from tuner_service.api.routes import (
 from tuner_service.api.version import VERSION
 from tuner_service.artifacts.opening import open_artifacts
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import upgrade
+from tuner_service.db.schema import require_ready
 from tuner_service.engine.contract import Task
 from tuner_service.settings import Settings
 from tuner_service.telemetry import configure_logging
@@ -63,14 +63,14 @@ class _Parts:
         self._state: Literal["new", "started", "stopped"] = "new"
 
     def start(self) -> None:
-        """Brings the database up to date and begins. ServiceError; nothing runs then."""
+        """Sees to it that the database is up to date and begins. ServiceError; nothing runs then."""
         if self._state != "new":
             return
         self._state = "started"
         try:
             # The directory first: a second service must not touch the database of the one that runs.
             self.runtime.reserve()
-            upgrade(self.database)
+            require_ready(self.database, command=self.context.settings.upgrade_command)
             for problem in package_problems():
                 _log.warning("kernels of an installed package are left out: %s", problem)
             self.runtime.start()
@@ -107,10 +107,10 @@ class Machinery(Runtime, Protocol):
 def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], Machinery] | None = None) -> FastAPI:
     """The service as an ASGI application.
 
-    The database is brought up to date and the machinery started when the application starts (ASGI lifespan);
+    The database is looked at and the machinery started when the application starts (ASGI lifespan);
     devices are probed in the background. ``machinery`` stands in for the embedded one.
     """
-    database = Database(settings.resolved_database_url)
+    database = Database(settings.resolved_database_url, connections=settings.database_connections)
     runtime = (machinery or _MACHINERY[settings.engine])(settings, database)
     hurried = database.within(settings.request_database_wait_seconds)
     context = Context(settings=settings, database=hurried, runtime=runtime)
@@ -164,7 +164,7 @@ def print_listening(url: str) -> None:
 def serve(settings: Settings, *, announce: Callable[[str], None] = print_listening) -> None:
     """Run the service until SIGTERM or SIGINT; ``announce`` gets its URL once it accepts requests.
 
-    Raises OSError when the port cannot be bound, and ServiceError when the database cannot be brought up to date, or
+    Raises OSError when the port cannot be bound, and ServiceError when the database cannot be used as it is, or
     the data directory cannot be used or is another service's; ArtifactsUnavailable, InvalidInput of a setting.
     """
     configure_logging(settings.log_level)

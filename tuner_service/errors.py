@@ -6,7 +6,8 @@
     ├── DatabaseProblem          the database cannot do what was asked; nothing that it recorded is lost
     │   ├── DatabaseFull         no space left for the database
     │   ├── DatabaseBusy         another process held the write lock longer than we wait
-    │   └── DatabaseUnavailable  the file or server cannot be opened, read or written
+    │   ├── DatabaseUnavailable  the file or server cannot be opened, read or written
+    │   └── DatabaseOutdated     the schema is not the one that this version works with
     ├── NotFound                 no such job, trial, device, …
     ├── Conflict                 what was asked for is not possible in the present state of things
     ├── IdempotencyMismatch      an Idempotency-Key came again with another request
@@ -46,6 +47,10 @@ class DatabaseBusy(DatabaseProblem):
 
 class DatabaseUnavailable(DatabaseProblem):
     """The database cannot be opened, read or written."""
+
+
+class DatabaseOutdated(DatabaseProblem):
+    """The schema is not the one that this version works with; the message says what to type."""
 
 
 class NotFound(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from tuner_service.database_url import DATABASE_URLS, database_url_fault, withou
 ENVIRONMENT_PREFIX = "TUNER_"
 ARTIFACT_PLACES = "database, local, /a/directory, s3://BUCKET or s3://BUCKET/PREFIX"
 _S3_PLACE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._-]+)*/?")
+DATABASE_FILE = "tuner.sqlite3"
+"""In the data directory, unless a URL names another database."""
 DAY_SECONDS = 86_400.0
 LOOPBACK_NAMES: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
 """Hosts that a server without API keys may bind, and ``Host`` names that it answers to; so are loopback addresses."""
@@ -62,7 +65,8 @@ class Settings(BaseSettings):
     )
     database_url: str | None = Field(
         None,
-        description="SQLAlchemy URL of the database. Empty: SQLite in the data directory (tuner.sqlite3).",
+        description="URL of the database: SQLite's, or PostgreSQL's. Empty: SQLite in the data directory "
+        "(tuner.sqlite3).",
         json_schema_extra={"allowed": DATABASE_URLS},
     )
     engine: Literal["embedded", "postgres"] = Field(
@@ -95,6 +99,11 @@ class Settings(BaseSettings):
         256 * 2**20,
         ge=2**20,
         description="Largest source or compiled library that is kept for other machines, in bytes.",
+    database_connections: int = Field(
+        16,
+        ge=2,
+        le=1000,
+        description="Most connections of one process to a PostgreSQL; those of all processes share the server's.",
     )
     request_database_wait_seconds: float = Field(
         3.0,
@@ -230,7 +239,16 @@ class Settings(BaseSettings):
     @property
     def resolved_database_url(self) -> str:
         """``database_url``, or SQLite in the data directory."""
-        return self.database_url or f"sqlite:///{self.data_dir.resolve() / 'tuner.sqlite3'}"
+        return self.database_url or f"sqlite:///{self.data_dir.resolve() / DATABASE_FILE}"
+
+    @property
+    def upgrade_command(self) -> str:
+        """What to type, with the same environment, to bring the database to this version's schema."""
+        return (
+            "tuner db upgrade"
+            if self.database_url
+            else f"tuner db upgrade --data-dir {shlex.quote(str(self.data_dir))}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from search.errors import InvalidInput, TunerError
 from tuner_service.cli.commands import (
     cancel,
     catalog,
+    db,
     demo,
     devices,
     fingerprint,
@@ -52,6 +53,7 @@ app.command("lookup")(lookup.lookup)
 app.command("reproduce")(reproduce.reproduce)
 app.command("settings")(settings.settings)
 app.add_typer(catalog.app, name="catalog")
+app.add_typer(db.app, name="db")
 app.command("fingerprint")(fingerprint.fingerprint)
 app.command("demo")(demo.demo)
 

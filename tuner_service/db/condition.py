@@ -9,7 +9,7 @@ from typing import Literal
 from sqlalchemy import text
 
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import at_head
+from tuner_service.db.schema import schema_state
 from tuner_service.errors import DatabaseBusy, DatabaseFull, DatabaseProblem
 
 Condition = Literal["ok", "locked", "full", "unavailable", "outdated"]
@@ -21,8 +21,9 @@ MINIMUM_FREE_BYTES = 1 << 20
 def condition(database: Database) -> tuple[Condition, str | None]:
     """The word and the reason. Reads; writes only when the last write failed, to see whether writing works again."""
     try:
-        if not at_head(database):
-            return "outdated", f"the database {database.place} is not at this version's schema"
+        found = schema_state(database)
+        if found.state != "ready":
+            return "outdated", f"the database {database.place} cannot be used as it is: {found.message}"
         if reason := _no_space(database):
             return "full", reason
         if database.write_problem is not None:

@@ -1,4 +1,7 @@
-"""Schema migrations, run from Python: the same Alembic scripts from a checkout or an installed wheel."""
+"""Schema migrations, run from Python: the same Alembic scripts from a checkout or an installed wheel.
+
+There is no way back: a step that was taken may have changed rows. Restore a backup instead.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +13,46 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from tuner_service.db import postgres
 from tuner_service.db.engine import Database
 from tuner_service.errors import DatabaseUnavailable
 
+TABLE_LOCK_SECONDS = 60
+"""How long a step waits for the transactions of running services to let a table go."""
+_UPGRADING = 0x74756E6572  # "tuner"
+"""Who holds PostgreSQL's advisory lock of this number migrates."""
+
+
+def revisions() -> list[str]:
+    """Every revision of this program, oldest first."""
+    scripts = ScriptDirectory.from_config(migration_config())
+    return [script.revision for script in scripts.walk_revisions()][::-1]
+
 
 def upgrade(database: Database) -> None:
-    """Brings the schema to the newest revision; every step or none.
+    """Brings the schema to the newest revision; every step or none. Of two at once one waits, and finds it done.
 
-    Raises DatabaseProblem; DatabaseUnavailable when the database is newer than this program.
+    Raises DatabaseProblem; DatabaseUnavailable when the database is newer than this program, or not ours.
     """
     config = migration_config()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    known = revisions()
     try:
         with database.write() as session:
             connection = session.connection()
+            if not database.is_sqlite:
+                _wait_for_others(connection, database.place)
             revision = MigrationContext.configure(connection).get_current_revision()
             if revision is not None and revision not in known:
                 message = f"the database {database.place} is at revision {revision}, which this version does not know"
                 raise DatabaseUnavailable(message)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            if not database.is_sqlite:
+                postgres.sort_by_code_points(connection)
     except (DBAPIError, CommandError) as error:
         cause = " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())
         message = f"the database {database.place} cannot be brought to this version's schema: {cause}"
@@ -40,9 +61,19 @@ def upgrade(database: Database) -> None:
 
 def at_head(database: Database) -> bool:
     """True when the schema is the one that this program expects. DatabaseProblem when it cannot be read."""
-    head = ScriptDirectory.from_config(migration_config()).get_current_head()
+    head = revisions()[-1]
     with database.read() as session:
         return MigrationContext.configure(session.connection()).get_current_revision() == head
+
+
+def _wait_for_others(connection: Connection, place: str) -> None:
+    """SQLite's writer has the file to itself; PostgreSQL needs a lock for it, and time for large tables."""
+    if fault := postgres.unsuitable(connection):
+        raise DatabaseUnavailable(f"the database {place} cannot be used: {fault}")
+    connection.execute(text("SET LOCAL statement_timeout = 0"))
+    connection.execute(text("SET LOCAL lock_timeout = 0"))
+    connection.execute(text(f"SELECT pg_advisory_xact_lock({_UPGRADING})"))
+    connection.execute(text(f"SET LOCAL lock_timeout = '{TABLE_LOCK_SECONDS}s'"))
 
 
 def migration_config() -> Config:

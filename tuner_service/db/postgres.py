@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import URL
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from tuner_service.db.models import Base
 from tuner_service.errors import DatabaseBusy, DatabaseFull, DatabaseProblem, DatabaseUnavailable
 
+MINIMUM_VERSION = 15
+"""Of the server."""
 CONNECT_SECONDS = 10
 """A server that does not answer for so long is taken for unreachable."""
 SILENT_SECONDS = 25
@@ -95,6 +99,40 @@ def translated(error: Exception, place: str) -> DatabaseProblem | None:
     if gone or unreachable or code in _UNAVAILABLE or code[:2] in _UNAVAILABLE_CLASSES:
         return DatabaseUnavailable(f"the database {place} cannot be used: {text}")
     return None
+
+
+def unsuitable(connection: Connection) -> str | None:
+    """Why the service cannot work with this server or database at all; None when it can."""
+    version, encoding = connection.exec_driver_sql(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding')"
+    ).one()
+    if version < MINIMUM_VERSION * 10_000:
+        return f"its server is PostgreSQL {version // 10_000}; {MINIMUM_VERSION} or newer is needed"
+    if encoding != "UTF8":
+        return f"its encoding is {encoding}; create it anew with ENCODING 'UTF8'"
+    return None
+
+
+def sort_by_code_points(connection: Connection) -> None:
+    """Every text column of ours gets the collation "C", whatever the database's own is.
+
+    Keys then compare by their bytes, as everywhere else in the program; and an index stays right when the server's C
+    library comes to sort a language differently, which a new image of the server may bring.
+    """
+    found = connection.exec_driver_sql(
+        "SELECT table_name, column_name, data_type, character_maximum_length FROM information_schema.columns "
+        "WHERE table_schema = current_schema() AND data_type IN ('character varying', 'text') "
+        "AND collation_name IS DISTINCT FROM 'C' AND NOT (collation_name IS NULL AND EXISTS "
+        "(SELECT FROM pg_database WHERE datname = current_database() AND datlocprovider = 'c' "
+        "AND datcollate IN ('C', 'POSIX'))) ORDER BY table_name, ordinal_position"
+    ).all()
+    changes: dict[str, list[str]] = {}
+    for table, column, kind, length in found:
+        if table in Base.metadata.tables:
+            sized = kind if length is None else f"{kind}({length})"
+            changes.setdefault(table, []).append(f'ALTER COLUMN "{column}" TYPE {sized} COLLATE "C"')
+    for table, columns in changes.items():
+        connection.exec_driver_sql(f'ALTER TABLE "{table}" {", ".join(columns)}')
 
 
 def _text_dumper() -> Any:

@@ -11,6 +11,7 @@ import typer
 
 from tuner_service.cli.commands.lookup import look_up, miss_words
 from tuner_service.cli.connect import connected, resolve_data_dir, running_url
+from tuner_service.cli.database import bring_up, look
 from tuner_service.cli.demo_catalog import catalog_winners
 from tuner_service.cli.demo_job import ACCEPTED_CASES, MISSING_ROWS, SMALL_ACCEPTED_CASES, demo_request
 from tuner_service.cli.errors import CommandError, ExitStatus
@@ -26,6 +27,7 @@ from tuner_service.cli.results import (
 from tuner_service.cli.show import show_results
 from tuner_service.cli.words import candidate_words, case_words, counted, seconds_words
 from tuner_service.client import ApiProblem, Client, Document
+from tuner_service.settings import DATABASE_FILE, load_settings
 
 DEMO_DATA_DIR = Path(".demo")
 
@@ -46,6 +48,8 @@ def demo(
     already = running_url(where)
     if already is not None:
         say(f"a service already runs on {where} at {already}: using it")
+    else:
+        _renew(where)
     with connected(url=already, data_dir=where) as client:
         device = _device(client)
         say(f"device    {device['name']} ({device['id']})")
@@ -82,6 +86,14 @@ def demo(
     say(f"done in {seconds:.0f} s")
     if wrong:
         raise CommandError("; ".join(wrong), status=ExitStatus.NEGATIVE)
+
+
+def _renew(where: Path) -> None:
+    """The demo's own data of an earlier version is brought to this one's schema; a user's waits for a word."""
+    settings = load_settings(data_dir=where)
+    if settings.database_url is None and (where / DATABASE_FILE).exists() and look(settings).state == "outdated":
+        say(f"the data in {where} is of an earlier version: bringing it to this one's schema")
+        bring_up(settings)
 
 
 def _device(client: Client) -> Document:

@@ -1,0 +1,63 @@
+"""``tuner db``: bring a database to this version's schema, or only see whether it is there. There is no way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from tuner_service.cli.database import bring_up, look
+from tuner_service.cli.errors import CommandError, ExitStatus
+from tuner_service.cli.options import DataDirOption, JsonOption
+from tuner_service.cli.output import print_json, print_line
+from tuner_service.settings import Settings, load_settings
+
+app = typer.Typer(
+    help="The database's schema: check it, or bring it to this version's. There is no downgrade: restore a backup.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+DatabaseUrlOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--database-url", help="The database. Default: TUNER_DATABASE_URL, or SQLite in the data directory."),
+]
+
+
+@app.command("check")
+def check(database_url: DatabaseUrlOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False) -> None:
+    """Say whether this version can work with the database, and change nothing. Exits 1 when it cannot as it is."""
+    found = look(_settings(database_url, data_dir))
+    if as_json:
+        print_json(found.document())
+    else:
+        print_line(f"the database {found.database}: {found.message}")
+    if found.state != "ready":
+        raise typer.Exit(ExitStatus.NEGATIVE)
+
+
+@app.command("upgrade")
+def upgrade(
+    database_url: DatabaseUrlOption = None, data_dir: DataDirOption = None, as_json: JsonOption = False
+) -> None:
+    """Bring the database to this version's schema: every step or none. An empty one is set up. Back it up first.
+
+    Two upgrades at once do no harm: one waits for the other and finds nothing to do.
+    """
+    settings = _settings(database_url, data_dir)
+    before = look(settings)
+    if before.state not in ("ready", "empty", "outdated"):
+        raise CommandError(f"the database {before.database}: {before.message}", status=ExitStatus.NEGATIVE)
+    if before.pending:
+        bring_up(settings)
+    after = look(settings)
+    if as_json:
+        print_json({**after.document(), "before": before.revision, "applied": list(before.pending)})
+        return
+    done = f"applied {', '.join(before.pending)}" if before.pending else "nothing to do"
+    print_line(f"the database {after.database} is at {after.revision}: {done}")
+
+
+def _settings(database_url: str | None, data_dir: Path | None) -> Settings:
+    given = {"database_url": database_url, "data_dir": data_dir}
+    return load_settings(**{name: value for name, value in given.items() if value is not None})
