@@ -69,7 +69,7 @@ def empty_postgres_url(postgres: PostgresCluster) -> Iterator[str]:
 @pytest.fixture
 def postgres_url(postgres: PostgresCluster, postgres_template: str) -> Iterator[str]:
     """``postgresql://…`` of a database of its own, at the newest revision, without rows."""
-    name = postgres.create(template=postgres_template)
+    name = postgres.create(f"TEMPLATE {postgres_template} STRATEGY file_copy")
     yield postgres.url(name)
     postgres.drop(name)
 

@@ -1,12 +1,10 @@
-"""The migrations, from nothing, give exactly the schema that the models describe."""
+"""Single steps of the migrations, and databases that none of them can be taken on."""
 
 import json
 from pathlib import Path
 
 import pytest
 from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Table, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
@@ -23,25 +21,6 @@ from tuner_service.errors import DatabaseUnavailable, IdempotencyMismatch
 
 def database_at(path: Path) -> Database:
     return Database(f"sqlite:///{path / 'ledger.sqlite3'}")
-
-
-def test_upgrade_from_empty_gives_the_models_schema(tmp_path: Path) -> None:
-    database = database_at(tmp_path)
-    assert not at_head(database)
-    upgrade(database)
-    assert at_head(database)
-    with database.read() as session:
-        context = MigrationContext.configure(session.connection(), opts={"compare_type": True})
-        assert compare_metadata(context, Base.metadata) == []
-    database.close()
-
-
-def test_upgrade_twice_changes_nothing(tmp_path: Path) -> None:
-    database = database_at(tmp_path)
-    upgrade(database)
-    upgrade(database)
-    assert at_head(database)
-    database.close()
 
 
 def test_keys_of_jobs_are_kept_by_the_step_that_lets_them_belong_to_anything(tmp_path: Path) -> None:
