@@ -99,6 +99,7 @@ class Settings(BaseSettings):
         256 * 2**20,
         ge=2**20,
         description="Largest source or compiled library that is kept for other machines, in bytes.",
+    )
     database_connections: int = Field(
         16,
         ge=2,

@@ -12,11 +12,12 @@ from sqlalchemy.schema import CreateTable
 from search.program.digest import program_digest
 from search.program.resolve import resolve_case
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import at_head, migration_config, upgrade
+from tuner_service.db.migrate import migration_config, upgrade
 from tuner_service.db.models import Base
 from tuner_service.db.queries.cases import case_rows
 from tuner_service.db.queries.idempotency import made_before
-from tuner_service.errors import DatabaseUnavailable, IdempotencyMismatch
+from tuner_service.db.schema import require_ready, schema_state
+from tuner_service.errors import DatabaseOutdated, DatabaseUnavailable, IdempotencyMismatch
 
 
 def database_at(path: Path) -> Database:
@@ -73,7 +74,10 @@ def test_a_newer_database_is_refused_and_left_alone(tmp_path: Path) -> None:
         session.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
     with pytest.raises(DatabaseUnavailable, match="ffff"):
         upgrade(database)
-    assert not at_head(database)
+    found = schema_state(database)
+    assert (found.state, found.revision) == ("newer", "ffff")
+    with pytest.raises(DatabaseOutdated, match="update tuner"):
+        require_ready(database)
     database.close()
 
 
@@ -83,7 +87,7 @@ def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     with pytest.raises(DatabaseUnavailable):
         upgrade(database)
     with pytest.raises(DatabaseUnavailable, match=r"ledger\.sqlite3 cannot be used: file is not a database"):
-        at_head(database)
+        schema_state(database)
     database.close()
 
 
@@ -93,6 +97,9 @@ def test_a_schema_of_something_else_is_a_typed_error(tmp_path: Path) -> None:
         session.execute(text("CREATE TABLE jobs (what TEXT)"))
     with pytest.raises(DatabaseUnavailable, match=r"ledger\.sqlite3 cannot be brought to .* table jobs already exists"):
         upgrade(database)
+    assert schema_state(database).state == "foreign"
+    with pytest.raises(DatabaseOutdated, match="were not made by this program"):
+        require_ready(database)
     database.close()
 
 

@@ -59,13 +59,6 @@ def upgrade(database: Database) -> None:
         raise DatabaseUnavailable(message) from error
 
 
-def at_head(database: Database) -> bool:
-    """True when the schema is the one that this program expects. DatabaseProblem when it cannot be read."""
-    head = revisions()[-1]
-    with database.read() as session:
-        return MigrationContext.configure(session.connection()).get_current_revision() == head
-
-
 def _wait_for_others(connection: Connection, place: str) -> None:
     """SQLite's writer has the file to itself; PostgreSQL needs a lock for it, and time for large tables."""
     if fault := postgres.unsuitable(connection):

@@ -12,7 +12,7 @@ from prometheus_client import start_http_server
 
 from tuner_service.artifacts.opening import open_artifacts
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import at_head
+from tuner_service.db.schema import require_ready
 from tuner_service.errors import DataDirInUse, WorkerMisplaced
 from tuner_service.metrics import REGISTRY
 from tuner_service.settings import Settings
@@ -36,23 +36,19 @@ def run_worker(
 ) -> None:
     """Works until SIGTERM or SIGINT.
 
-    Raises WorkerMisplaced when the database is none that a worker can use, InvalidInput when the host has no such
-    device, DatabaseProblem, or ArtifactsUnavailable, when the database or the artifact store does not answer at the
-    start, DataDirInUse, DataDirUnusable.
+    Raises WorkerMisplaced, or DatabaseOutdated, when the database is none that a worker can use, InvalidInput when the
+    host has no such device, DatabaseProblem, or ArtifactsUnavailable, when the database or the artifact store does not
+    answer at the start, DataDirInUse, DataDirUnusable.
     """
     configure_logging(settings.log_level)
-    database = Database(settings.resolved_database_url)
+    database = Database(settings.resolved_database_url, connections=settings.database_connections)
     try:
         if database.is_sqlite:
             raise WorkerMisplaced(
                 f"workers need the PostgreSQL database of a service that runs with TUNER_ENGINE=postgres, and "
                 f"{database.place} is a file; give --database-url postgresql://…"
             )
-        if not at_head(database):
-            raise WorkerMisplaced(
-                f"the schema of {database.place} is not the one of this version: run tuner db upgrade, or start the "
-                "version of the worker that the service has"
-            )
+        require_ready(database, command=settings.upgrade_command)
         data_dir = DataDir(own_data_dir) if own_data_dir else free_data_dir(settings.data_dir)
         place, limit_bytes = settings.artifacts_place, settings.max_artifact_bytes
         process = WorkerProcess(

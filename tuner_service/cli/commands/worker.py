@@ -10,7 +10,7 @@ import typer
 
 from search.errors import ArtifactsUnavailable
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
-from tuner_service.errors import DatabaseProblem, ServiceError
+from tuner_service.errors import DatabaseOutdated, DatabaseProblem, ServiceError
 from tuner_service.settings import Settings, load_settings
 
 NAME_CHARACTERS = "letters, digits, dots, dashes and underscores, at most 40"
@@ -72,6 +72,8 @@ def _run(
             name=name,
             ready=_print_ready,
         )
+    except DatabaseOutdated as error:
+        raise CommandError(str(error), status=ExitStatus.BAD_INPUT) from error
     except (ArtifactsUnavailable, DatabaseProblem) as error:
         raise CommandError(str(error), status=ExitStatus.UNREACHABLE) from error
     except (ServiceError, OSError) as error:  # a port that is taken, a directory that cannot be written
