@@ -249,6 +249,7 @@ class PostgresQueue:
                 # Given up soon, so that the next call tries at once: the pool's own pauses grow without bound.
                 reconnect_timeout=RECONNECT_SECONDS,
                 check=AsyncConnectionPool.check_connection,
+                configure=_commit_each,
                 open=False,
             )
             await self._pool.open(wait=False)
@@ -286,7 +287,7 @@ class PostgresQueue:
         )
 
         async def submit() -> bool:
-            async with self._pool.connection() as connection:
+            async with self._pool.connection() as connection, connection.transaction():
                 # Procrastinate's own rule is about waiting tasks only; ours covers the running ones.
                 await connection.execute(
                     "SELECT pg_advisory_xact_lock(hashtextextended(%(key)s, 0))", {"key": task.key}
@@ -327,7 +328,7 @@ class PostgresQueue:
         self, row_id: int, seconds: float, then: Callable[[], None]
     ) -> Callable[[], Coroutine[Any, Any, bool]]:
         async def give_up() -> bool:
-            async with self._pool.connection() as connection:
+            async with self._pool.connection() as connection, connection.transaction():
                 lost = await connection.execute(_STILL_LOST, {"id": row_id, "seconds": seconds})
                 if await lost.fetchone() is None:
                     return False
@@ -336,6 +337,11 @@ class PostgresQueue:
             return True
 
         return give_up
+
+
+async def _commit_each(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Most calls are one statement: two round trips less for each."""
+    await connection.set_autocommit(True)
 
 
 async def _ended(*tasks: asyncio.Task[Any]) -> None:
