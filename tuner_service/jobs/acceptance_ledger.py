@@ -52,13 +52,16 @@ def load_state(session: Session, acceptance_id: str) -> ReplayState:
     )
 
 
-def record(database: Database, acceptance_id: str, attempt: int, one: ReplayRecord) -> bool:
-    """Stores a record in one transaction; False when its attempt is void or the acceptance does not run."""
+def record(database: Database, acceptance_id: str, attempt: int, one: ReplayRecord, *, again: bool = False) -> bool:
+    """Stores a record in one transaction; False when its attempt is void or has it, or the acceptance does not run.
+
+    ``again``: an earlier call got no answer and may have stored it; that it is there is fine then.
+    """
     with database.write() as session:
         row = acceptances.lock_acceptance(session, acceptance_id)
         if row["state"] != "running" or row["attempt"] != attempt:
             return False
-        return acceptances.insert_record(
+        stored = acceptances.insert_record(
             session,
             acceptance_id,
             number=one.round,
@@ -67,6 +70,7 @@ def record(database: Database, acceptance_id: str, attempt: int, one: ReplayReco
             attempt=attempt,
             document=replay_document(one),
         )
+        return stored or again
 
 
 def forget_failures(database: Database, acceptance_id: str) -> None:

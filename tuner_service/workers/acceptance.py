@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from tuner_service.db.queries import acceptances
 from tuner_service.engine.contract import Task
 from tuner_service.errors import DatabaseFull, DatabaseProblem, OurFault
 from tuner_service.jobs.acceptance_ledger import count_failure, end_acceptance, forget_failures, load_state, record
+from tuner_service.workers.patience import patiently
 from tuner_service.workers.perform import OUTAGE_PAUSE_SECONDS, fatal
 
 log = logging.getLogger(__name__)
@@ -33,8 +35,9 @@ class ReplayTools(Protocol):
 class AcceptanceWorker:
     """Handles tasks of acceptances. Thread-safe."""
 
-    def __init__(self, *, database: Database, tools: ReplayTools) -> None:
-        self._database, self._tools = database, tools
+    def __init__(self, *, database: Database, tools: ReplayTools, patience_seconds: float = 0.0) -> None:
+        """``patience_seconds``: how long a record is kept while the database is away."""
+        self._database, self._tools, self._patience_seconds = database, tools, patience_seconds
 
     def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
         """Performs a step whose attempt is the present one; see ``engine.contract.Handler``."""
@@ -49,7 +52,7 @@ class AcceptanceWorker:
         try:
             with closing(cast("_Closable", found)):
                 for one in found:
-                    if not record(self._database, task.job_id, attempt, one):
+                    if not self._record(task, one, cancelled):
                         return  # void: the acceptance was cancelled, or the step is another task's by now
         except Cancelled:
             return
@@ -59,6 +62,15 @@ class AcceptanceWorker:
             forget_failures(self._database, task.job_id)
         elif not cancelled():
             count_failure(self._database, task.job_id, attempt, f"the step {task.payload['step']} came to nothing")
+
+    def _record(self, task: Task, one: ReplayRecord, cancelled: Callable[[], bool]) -> bool:
+        tries = itertools.count()
+
+        def store() -> bool:
+            again = next(tries) > 0
+            return record(self._database, task.job_id, task.payload["attempt"], one, again=again)
+
+        return patiently(store, seconds=self._patience_seconds, cancelled=cancelled)
 
     def on_failure(self, task: Task, error: BaseException) -> None:
         """Decides what an exception means: the step is tried again, or the acceptance fails."""

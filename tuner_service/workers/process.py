@@ -182,7 +182,7 @@ class WorkerProcess:
             database=self.database,
             ledger=ledger,
             worker=worker,
-            replays=AcceptanceWorker(database=self.database, tools=tools),
+            replays=AcceptanceWorker(database=self.database, tools=tools, patience_seconds=self.options.lost_seconds),
             quarantines=self._quarantines,
             devices=lambda: self.devices,
             serves=self._holding.serves,

@@ -30,6 +30,8 @@ from tuner_service.jobs.freeze_catalog import FreezeRequest, freeze_jobs
 from tuner_service.jobs.promote import manifest_of, promote
 from tuner_service.jobs.request import Limits, resolve_request
 from tuner_service.jobs.submit import submit
+from tuner_service.workers import acceptance as worker_module
+from tuner_service.workers import patience
 from tuner_service.workers.acceptance import AcceptanceWorker
 
 CASES = [
@@ -153,11 +155,12 @@ class Replays:
 
     def __init__(self, service: Any, tools: PaperReplays) -> None:
         self.service, self.database, self.tools = service, service.database, tools
+        self.patience_seconds = 0.0
         self.begin()
 
     def begin(self) -> None:
         self.engine = self.service.engine
-        self.worker = AcceptanceWorker(database=self.database, tools=self.tools)
+        self.worker = AcceptanceWorker(database=self.database, tools=self.tools, patience_seconds=self.patience_seconds)
         self.advancer = AcceptanceAdvancer(
             database=self.database, engine=self.engine, devices=lambda: self.service.devices
         )
@@ -270,6 +273,36 @@ def _check_that_the_search_is_bound(evidence: Any) -> None:
     del evidence["sha256"]
     findings = audit({**evidence, "sha256": sha256_hex(evidence)}).findings
     assert {finding.field for finding in findings} == {"enumerated", "search_sha256"}
+
+
+def test_a_round_that_ran_through_an_outage_of_the_database_is_not_done_again(
+    replays: Replays, asked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    real = worker_module.record
+
+    def flaky(*words: Any, **more: Any) -> bool:
+        nonlocal calls
+        calls += 1
+        if calls % 4 == 1:
+            raise DatabaseUnavailable("away before the question")
+        stored = real(*words, **more)
+        if calls % 4 == 3:
+            raise DatabaseUnavailable("away before the answer: it is stored all the same")
+        return stored
+
+    monkeypatch.setattr(worker_module, "record", flaky)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0.001)
+    replays.patience_seconds = 60.0
+    replays.begin()
+    acceptance_id = asked()
+    found = replays.finish(acceptance_id)
+    assert (found["state"], found["verdict"]) == ("succeeded", "accepted")
+    with replays.database.read() as session:
+        kept = queries.records(session, acceptance_id)
+    assert calls > len(kept) > 0
+    timed = {(one["round"], one["attempt"]) for one in kept if one["case_index"] != queries.BUILD_CASE}
+    assert len(timed) == found["rounds"], "each round was timed in one attempt"
 
 
 def test_a_kill_at_any_moment_costs_only_the_round_that_was_being_timed(
