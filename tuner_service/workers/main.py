@@ -30,6 +30,7 @@ def run_worker(
     *,
     devices: tuple[str, ...],
     compile_only: bool,
+    compile_slots: int,
     own_data_dir: Path | None,
     name: str | None,
     ready: Callable[[str], None],
@@ -49,6 +50,7 @@ def run_worker(
                 f"{database.place} is a file; give --database-url postgresql://…"
             )
         require_ready(database, command=settings.upgrade_command)
+        settings = settings.model_copy(update={"engine": "postgres"})  # what else a worker's defaults depend on
         data_dir = DataDir(own_data_dir) if own_data_dir else free_data_dir(settings.data_dir)
         place, limit_bytes = settings.artifacts_place, settings.max_artifact_bytes
         process = WorkerProcess(
@@ -58,7 +60,7 @@ def run_worker(
             options=WorkerOptions(
                 devices=devices,
                 compile_only=compile_only,
-                compile_slots=settings.compile_slots,
+                compile_slots=compile_slots,
                 compile_only_devices=settings.compile_only_names,
                 name=name,
                 version=_version(),

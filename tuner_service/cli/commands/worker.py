@@ -28,7 +28,9 @@ def worker(
             help="Attach this device of the host. Repeatable. Default: every one.",
         ),
     ] = None,
-    compile_slots: Annotated[int | None, typer.Option(min=1, max=256, help="Compile tasks at the same time.")] = None,
+    compile_slots: Annotated[
+        int | None, typer.Option(min=0, max=256, help="Compile tasks at the same time; 0: this host only measures.")
+    ] = None,
     compile_only: Annotated[bool, typer.Option("--compile-only", help="Compile, and measure nothing.")] = False,
     data_dir: Annotated[
         Path | None, typer.Option(help="Cache and work files. Default: one of its own in the data directory.")
@@ -49,16 +51,31 @@ def worker(
         raise BadOptionError("--name", name, "this is no name for a host", allowed=NAME_CHARACTERS)
     given: dict[str, Any] = {
         "database_url": database_url,
-        "compile_slots": compile_slots,
         "data_dir": data_dir,
         "metrics_port": metrics_port,
     }
     settings = load_settings(**{key: value for key, value in given.items() if value is not None})
-    _run(settings, devices=tuple(device or ()), compile_only=compile_only, own_data_dir=data_dir, name=name)
+    slots = settings.compile_slots if compile_slots is None else compile_slots
+    if compile_only and not slots:
+        raise BadOptionError("--compile-slots", slots, "a worker that only compiles needs some", allowed="1 to 256")
+    _run(
+        settings,
+        devices=tuple(device or ()),
+        compile_only=compile_only,
+        compile_slots=slots,
+        own_data_dir=data_dir,
+        name=name,
+    )
 
 
 def _run(
-    settings: Settings, *, devices: tuple[str, ...], compile_only: bool, own_data_dir: Path | None, name: str | None
+    settings: Settings,
+    *,
+    devices: tuple[str, ...],
+    compile_only: bool,
+    compile_slots: int,
+    own_data_dir: Path | None,
+    name: str | None,
 ) -> None:
     # Imported here: the database would slow every other command down.
     from tuner_service.workers.main import run_worker
@@ -68,6 +85,7 @@ def _run(
             settings,
             devices=devices,
             compile_only=compile_only,
+            compile_slots=compile_slots,
             own_data_dir=own_data_dir,
             name=name,
             ready=_print_ready,
