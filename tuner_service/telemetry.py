@@ -74,3 +74,5 @@ def configure_logging(level: str) -> None:
         logger.handlers.clear()
         logger.propagate = name != "uvicorn.access"  # our own middleware writes the access lines
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Its pool reports every try to connect; that the database is away is said once, by whoever needs it.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)

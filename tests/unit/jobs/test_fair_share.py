@@ -66,7 +66,9 @@ def test_a_small_job_takes_turns_with_a_huge_one(service: Any, enter: Any, huge:
     for _ in range(3):
         Floor(service, first).step()
     cases = [{"kernel": name, "dims": {"rows": 8, "cols": 33}} for name in ("softmax", "rms_norm")]
-    late = enter({**small, "cases": cases})  # its second case must not stand behind the first case of others
+    late = enter(
+        {**small, "cases": cases, "baselines": []}
+    )  # its second case must not stand behind the first case of others
     floor = Floor(service, first, late)
     while floor.runs(late):
         floor.step()
@@ -83,7 +85,7 @@ def test_priority_goes_first_on_devices_and_in_compiling(service: Any, enter: An
     first = enter(huge)
     for _ in range(3):
         Floor(service, first).step()
-    urgent, idle = enter({**small, "priority": 5}), enter({**small, "priority": -5})
+    urgent, idle = enter({**small, "priority": 5, "baselines": []}), enter({**small, "priority": -5})
     floor = Floor(service, first, idle, urgent)
     while floor.runs(urgent):
         floor.step()
