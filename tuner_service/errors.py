@@ -13,6 +13,7 @@
     ├── IdempotencyMismatch      an Idempotency-Key came again with another request
     ├── WorkerMisplaced          a worker cannot work with the database that it was given
     ├── DataDirInUse             another service works on this data directory
+    ├── DeviceAwaited            a job cannot go on before its device is known, or back
     ├── DataDirUnusable          the data directory cannot be made or written
     └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
         ├── DiskFull             no space left for artifacts or sources
@@ -96,6 +97,10 @@ class DataDirUnusable(ServiceError):  # noqa: N818 - named for what happened, as
         self.data_dir = data_dir
         where = "" if error.filename in (None, str(data_dir)) else f" ({error.filename})"
         super().__init__(f"cannot use the data directory {data_dir}: {error.strerror or error}{where}")
+
+
+class DeviceAwaited(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
+    """A job cannot go on before its device is known, or back; the message says what it waits for."""
 
 
 class OurFault(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

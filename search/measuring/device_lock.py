@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from search.errors import Cancelled
@@ -88,3 +88,33 @@ class DeviceLock:
     def close(self) -> None:
         """Close the descriptor (children that inherited it keep theirs)."""
         os.close(self._fd)
+
+
+class CoreTurns:
+    """The core that a device's measuring child is pinned to: devices of one host that share one take turns.
+
+    One holder per object. Who waits stands at a gate, and a holder that comes back at once stands behind them: what
+    measures candidate after candidate would keep the others out for ever otherwise.
+    """
+
+    def __init__(self, cpus: Sequence[int], *, lock_dir: Path | None = None) -> None:
+        """``cpus``: ids of the cores, of which the first is used; none: there is nothing to share."""
+        names = [f"core-{cpu}{part}" for cpu in cpus[:1] for part in ("-next", "")]
+        self._locks = [DeviceLock(name, lock_dir=lock_dir) for name in names]
+
+    @contextlib.contextmanager
+    def held(self, cancelled: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """Wait for the turn and keep it inside the block. Raises Cancelled when asked to stop while waiting."""
+        if not self._locks:
+            yield
+            return
+        gate, core = self._locks
+        with contextlib.ExitStack() as turn:
+            with gate.held(cancelled):
+                turn.enter_context(core.held(cancelled))
+            yield
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for lock in self._locks:
+            lock.close()

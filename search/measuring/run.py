@@ -19,7 +19,7 @@ from search.device.spec import DeviceSpec
 from search.errors import Cancelled, ChildFailed, DeviceContended, InvalidInput, Problem
 from search.measuring.baselines import measure_baseline
 from search.measuring.benches import CacheContext, ChildKind, Children, children_of
-from search.measuring.device_lock import DeviceLock
+from search.measuring.device_lock import CoreTurns, DeviceLock
 from search.measuring.finals import measure_finals
 from search.measuring.progress import DOING, IDLE
 from search.measuring.protocol import (
@@ -81,6 +81,7 @@ class Measurer:
         self._timeouts = Timeouts(item_seconds=child_timeout_seconds, prepare_seconds=prepare_timeout_seconds)
         self._contended_patience_seconds = contended_patience_seconds
         self._device_lock = DeviceLock(device.uuid or device.id, lock_dir=lock_dir)
+        self._core = CoreTurns(device.measure_cpus, lock_dir=lock_dir)
         self._turn = threading.Lock()
         self._closed = False
         children = children or children_of(device, self._work_dir, cache_context=cache_context)
@@ -122,6 +123,7 @@ class Measurer:
                 self._kernels.discard()
                 self._torch.discard()
             finally:
+                self._core.close()
                 self._device_lock.close()
 
     def search(
@@ -248,7 +250,7 @@ class Measurer:
         with self._turn:
             if self._closed:
                 raise RuntimeError("this Measurer is closed")
-            with self._device_lock.held(cancelled):
+            with self._device_lock.held(cancelled), self._core.held(cancelled):
                 yield
 
     def _alone(self, cancelled: Asked, measure: Callable[[], Measured]) -> Measured:

@@ -48,10 +48,9 @@ class Workshop:
             self.started.append(task.key)
             self.tasks[task.key] = task
             for other in self.running:
-                if task.quiet and self.tasks[other].queue == "compile":
-                    self.overlaps.append((task.key, other))
-                if self.tasks[other].quiet and task.queue == "compile":
-                    self.overlaps.append((task.key, other))
+                for quiet, loud in ((task, self.tasks[other]), (self.tasks[other], task)):
+                    if quiet.quiet and (loud.queue == "compile" or loud.builds):
+                        self.overlaps.append((quiet.key, loud.key))
             self.running.add(task.key)
             slot = task.queue if task.queue == "compile" else task.device_id
             same = sum(
@@ -225,6 +224,19 @@ def test_quiet_never_overlaps_compiling_in_a_mixed_crowd(make_engine: Any, works
     assert workshop.overlaps == []
 
 
+def test_builds_in_a_devices_slot_never_overlap_a_quiet_task(make_engine: Any, workshop: Workshop) -> None:
+    engine = make_engine(compile_slots=2, devices=["dev", "dev2", "dev3"])
+    workshop.let_all_go()
+    engine.start()
+    for number in range(10):
+        engine.submit(task(f"c{number}"))
+        engine.submit(task(f"b{number}", "device", builds=True))
+        engine.submit(task(f"q{number}", "device", quiet=True, device="dev2"))
+        engine.submit(task(f"r{number}", "device", quiet=True, device="dev3"))
+    workshop.wait(lambda: len(workshop.after) == 40)
+    assert workshop.overlaps == []
+
+
 def test_cancel_withdraws_what_waits_and_tells_what_runs(make_engine: Any, workshop: Workshop) -> None:
     engine = make_engine(compile_slots=1)
     engine.start()
@@ -307,6 +319,36 @@ class TestLocal:
         yield engine
         workshop.let_all_go()
         engine.close(timeout_seconds=PATIENCE_SECONDS)
+
+    def test_a_device_that_is_attached_later_gets_its_slot(self, engine: LocalEngine, workshop: Workshop) -> None:
+        engine.start()
+        engine.attach("gpu")
+        engine.attach("gpu")
+        for number in range(2):
+            engine.submit(task(f"gpu{number}", "device", device="gpu"))
+        workshop.wait(lambda: workshop.running == {"gpu0"})
+        workshop.let_all_go()
+        workshop.wait(lambda: len(workshop.after) == 2)
+        assert workshop.most_at_once == {"gpu": 1}
+
+    def test_what_would_disturb_waits_for_quiet_tasks_and_they_for_it(
+        self, engine: LocalEngine, workshop: Workshop
+    ) -> None:
+        engine.attach("dev2")
+        engine.start()
+        engine.submit(task("quiet", "device", quiet=True))
+        workshop.wait(lambda: workshop.running == {"quiet"})
+        with engine.undisturbed() as free:
+            assert not free
+        workshop.let_go("quiet")
+        workshop.wait(lambda: workshop.after == ["job_a"])
+        with engine.undisturbed() as free:
+            assert free
+            engine.submit(task("later", "device", quiet=True))
+            engine.submit(task("loud", "device", device="dev2"))
+            workshop.wait(lambda: workshop.running == {"loud"})
+            assert "later" not in workshop.started
+        workshop.wait(lambda: workshop.running == {"loud", "later"})
 
     def test_a_task_for_a_device_without_a_slot_is_a_mistake(self, engine: LocalEngine) -> None:
         with pytest.raises(ValueError, match="dev9"):

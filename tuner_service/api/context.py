@@ -19,6 +19,10 @@ from tuner_service.settings import Settings
 
 PROBE_WAIT_SECONDS = 5.0
 """A submit that comes while devices are being probed waits so long before it answers 503."""
+LOOK_WAIT_SECONDS = 20.0
+"""A submit for a compile-only device waits so long for the first look at it, which tries a compiler."""
+LOOK_WAITERS = 8
+"""So many submits wait for a look at the same time; further ones are answered 503 at once, and no thread is missing."""
 
 
 class Runtime(Protocol):
@@ -29,8 +33,17 @@ class Runtime(Protocol):
         """Attached devices by id, empty until probed; compile-only ones as they were looked at last."""
         ...
 
+    @property
+    def looking(self) -> bool:
+        """Whether a look at devices that was asked for has not ended yet."""
+        ...
+
     def look(self, name: str | None = None) -> None:
-        """See to it that a device is known as it is now; without a name, every one. May take seconds."""
+        """Ask that a device be known as it is now; without a name, every one. Returns at once."""
+        ...
+
+    def wait_looked(self, name: str, timeout_seconds: float) -> bool:
+        """Ask the same and wait; False when the time is over first."""
         ...
 
     def leases(self) -> Mapping[str, Mapping[str, Any]]:
@@ -95,6 +108,7 @@ class Context:
     winners: WinnerIndex = field(default_factory=WinnerIndex)
     closing: threading.Event = field(default_factory=threading.Event)
     """Set when the service stops: open streams end."""
+    look_waiters: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(LOOK_WAITERS))
 
     def probed_devices(self, wanted: Any = None) -> Mapping[str, DeviceSpec]:
         """The devices, once they are known; the one that is ``wanted`` by name as it is now.
@@ -103,9 +117,18 @@ class Context:
         """
         if not self.runtime.wait_probed(PROBE_WAIT_SECONDS):
             raise ProblemError(kinds.NOT_READY, "devices are still being probed")
-        if isinstance(wanted, str):
-            self.runtime.look(wanted)
+        if isinstance(wanted, str) and not self._looked(wanted):
+            detail = f"device {wanted} is being looked at; that waits while a measurement needs quiet"
+            raise ProblemError(kinds.NOT_READY, detail)
         return self.runtime.devices
+
+    def _looked(self, name: str) -> bool:
+        if not self.look_waiters.acquire(blocking=False):
+            return self.runtime.wait_looked(name, 0.0)
+        try:
+            return self.runtime.wait_looked(name, LOOK_WAIT_SECONDS)
+        finally:
+            self.look_waiters.release()
 
 
 def _context(request: Request) -> Context:

@@ -117,7 +117,8 @@ NOT_READY = ProblemKind(
     slug="not-ready",
     status=503,
     title="The service is still starting",
-    meaning="Devices are being probed, or the database is being brought up to date. Nothing was created.",
+    meaning="Devices are being probed, the named one is being looked at for the first time, or the database is being "
+    "brought up to date. Nothing was created.",
     remedy="Wait for the number of seconds in `Retry-After`, or until `/readyz` answers 200, and try again.",
 )
 STORAGE_UNAVAILABLE = ProblemKind(

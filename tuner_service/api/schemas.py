@@ -323,7 +323,7 @@ class DevicePage(Page):
     """All devices."""
 
     items: list[DeviceDocument]
-    probing: bool = Field(description="Devices are still being looked for; the list may grow.")
+    probing: bool = Field(description="Devices are being looked for or at; a later answer may say more.")
 
 
 class PlanPage(Page):

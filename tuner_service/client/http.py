@@ -17,6 +17,7 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 TERMINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 REQUEST_TIMEOUT_SECONDS = 60.0
 PLAN_TIMEOUT_SECONDS = 300.0
+LOOK_POLL_SECONDS = 0.1
 PAGE_ITEMS = 500
 PLAN_PAGE_ITEMS = 20_000
 """Each page of a plan is planned anew by the service, so few large ones are cheaper."""
@@ -81,9 +82,17 @@ class Client:
         """One built-in kernel: params, dims in declared order, dtypes, program."""
         return self._document("GET", f"/v1/kernels/{_segment(name)}")
 
-    def devices(self) -> list[Document]:
-        """Every attached device, also the unavailable ones with their reason."""
-        return list(self._document("GET", "/v1/devices")["items"])
+    def devices(self, *, patience_seconds: float = 0.0) -> list[Document]:
+        """Every attached device, also the unavailable ones with their reason.
+
+        ``patience_seconds``: how long to wait for looks that go on, such as the first one at compile-only devices.
+        """
+        deadline = time.monotonic() + patience_seconds
+        while True:
+            page = self._document("GET", "/v1/devices")
+            if not page.get("probing") or time.monotonic() >= deadline:
+                return list(page["items"])
+            time.sleep(LOOK_POLL_SECONDS)
 
     def device(self, device_id: str) -> Document:
         """One attached device, by id."""

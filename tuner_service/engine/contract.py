@@ -30,6 +30,8 @@ class Task:
     payload: Mapping[str, Any]
     compile_key: str = ""
     """What must be equal for a ``compile`` task's artifact to be the same: workers that have it take the task."""
+    builds: bool = False
+    """A ``device`` task that compiles on every core: to quiet tasks it is what a compile task is."""
 
     def document(self) -> dict[str, Any]:
         """JSON form."""

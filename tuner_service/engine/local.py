@@ -12,7 +12,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tuner_service.engine.contract import Handler, Task
@@ -43,8 +44,8 @@ class LocalEngine:
         devices: Sequence[str],
     ) -> None:
         self._handler, self._after, self._on_failure = handler, after, on_failure
-        self._slots = ["compile"] * compile_slots + [f"device:{device}" for device in devices]
-        self._waiting: dict[str, list[_Entry]] = {slot: [] for slot in self._slots}
+        self._slots = ["compile"] * compile_slots
+        self._waiting: dict[str, list[_Entry]] = {"compile": []}
         self._entries: dict[str, _Entry] = {}
         self._changed = threading.Condition()
         self._sequence = itertools.count()
@@ -52,14 +53,44 @@ class LocalEngine:
         self._compiles_started = 0
         self._quiet_running = 0
         self._stopping = False
+        self._started = False
         self._threads: list[threading.Thread] = []
+        for device in devices:
+            self.attach(device)
 
     def start(self) -> None:
         """Begin to run tasks."""
-        for number, slot in enumerate(self._slots):
-            thread = threading.Thread(target=self._work, args=(slot,), name=f"{slot}-{number}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        with self._changed:
+            self._started = True
+            for slot in self._slots:
+                self._start_thread(slot)
+
+    def attach(self, device_id: str) -> None:
+        """Give a device its slot, unless it has one."""
+        slot = f"device:{device_id}"
+        with self._changed:
+            if slot in self._waiting or self._stopping:
+                return
+            self._waiting[slot] = []
+            self._slots.append(slot)
+            if self._started:
+                self._start_thread(slot)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[bool]:
+        """For work of the service's own that would disturb a measurement, such as probing. True: no quiet task starts
+        before the block ends. False: one runs or waits; do the work another time."""
+        with self._changed:
+            free = not self._stopping and not self._quiet_waits()
+            if free:
+                self._count_compile(+1)
+        try:
+            yield free
+        finally:
+            if free:
+                with self._changed:
+                    self._count_compile(-1)
+                    self._changed.notify_all()
 
     def submit(self, task: Task) -> bool:
         """Queue a task; False when its key is in flight already or the engine stops.
@@ -166,7 +197,16 @@ class LocalEngine:
             return False
         if slot == "compile":
             return not self._quiet_waits()
-        return not entries[0].task.quiet or self._compiling == 0
+        task = entries[0].task
+        if task.builds:
+            return not self._quiet_waits()
+        return not task.quiet or self._compiling == 0
+
+    def _start_thread(self, slot: str) -> None:
+        name = f"{slot}-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, args=(slot,), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _work(self, slot: str) -> None:
         while True:
@@ -191,11 +231,14 @@ class LocalEngine:
                 log.exception("the end of task %s could not be announced", entry.task.key)
 
     def _count(self, task: Task, by: int) -> None:
-        if task.queue == "compile":
-            self._compiling += by
-            self._compiles_started += by > 0
+        if task.queue == "compile" or task.builds:
+            self._count_compile(by)
         elif task.quiet:
             self._quiet_running += by
+
+    def _count_compile(self, by: int) -> None:
+        self._compiling += by
+        self._compiles_started += by > 0
 
     def _report(self, task: Task, error: BaseException) -> None:
         """A slot must outlive whatever a task or its report raises: the ledger is asked again anyway."""

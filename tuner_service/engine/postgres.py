@@ -215,7 +215,7 @@ class PostgresEngine:
         def stopping() -> bool:
             return running.cancelled.is_set() or self._is_leaving()
 
-        if running.task.queue == "compile":
+        if running.task.queue == "compile" or running.task.builds:
             return self._quiet.compiling(stopping=stopping)
         return self._quiet.quietly(stopping=stopping) if running.task.quiet else nullcontext(True)
 
@@ -252,7 +252,7 @@ class PostgresEngine:
     def _perform(self, running: _Running) -> None:
         task = running.task
         with self._lock:
-            compiles = task.queue == "compile"
+            compiles = task.queue == "compile" or task.builds
             self._compiling += compiles
             self._compiles_started += compiles
         try:

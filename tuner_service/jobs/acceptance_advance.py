@@ -16,6 +16,7 @@ from tuner_service.db.clock import now
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances, catalogs
 from tuner_service.engine.contract import Engine, Task
+from tuner_service.errors import DeviceAwaited
 from tuner_service.jobs.acceptance import uncovered
 from tuner_service.jobs.acceptance_ledger import end_acceptance, load_state
 from tuner_service.jobs.searches import case_trials
@@ -29,7 +30,7 @@ class AcceptanceAdvancer:
         self._database, self._engine, self._devices = database, engine, devices
 
     def advance(self, acceptance_id: str) -> None:
-        """Does what can be done for an acceptance now. NotFound, DatabaseProblem (try again later)."""
+        """Does what can be done for an acceptance now. NotFound; DatabaseProblem, DeviceAwaited (try again later)."""
         with self._database.read() as session:
             row = acceptances.acceptance_row(session, acceptance_id)
             if job_has_ended(row["state"]):
@@ -49,12 +50,14 @@ class AcceptanceAdvancer:
         self._conclude(row, state)
 
     def _unfit(self, row: Mapping[str, Any]) -> str | None:
-        """Why the rounds cannot go on: they come from one device with one toolchain."""
+        """Why the rounds cannot go on: they come from one device with one toolchain. Raises DeviceAwaited."""
         then, current = row["device"], self._devices().get(row["device_id"])
+        verb = "begin" if row["state"] == "queued" else "go on"
         if current is None:
-            return f"device {row['device_id']} is not attached any more"
+            raise DeviceAwaited(f"device {row['device_id']} is not attached; the rounds {verb} when it is back")
         if not current.available:
-            return f"device {current.id} became unavailable: {current.reason}"
+            reason = f"device {current.id} is unavailable ({current.reason})"
+            raise DeviceAwaited(f"{reason}; the rounds {verb} when it is back")
         if current.toolchain_fingerprint != then["toolchain_fingerprint"]:
             return (
                 f"the toolchain of device {current.id} changed under the acceptance, from "
@@ -79,6 +82,7 @@ class AcceptanceAdvancer:
                 queue="device",
                 device_id=row["device_id"],
                 quiet=not isinstance(step, BuildRound),
+                builds=isinstance(step, BuildRound),
                 priority=0,
                 payload={"case_id": None, "step": document, "attempt": attempt},
             )

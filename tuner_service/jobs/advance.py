@@ -18,7 +18,7 @@ from tuner_service.db.engine import Database
 from tuner_service.db.queries import cases, jobs, trials
 from tuner_service.db.queries.workers import database_now
 from tuner_service.engine.contract import Engine, Task
-from tuner_service.errors import DeviceVanished, OurFault
+from tuner_service.errors import DeviceAwaited, DeviceVanished, OurFault
 from tuner_service.jobs.claiming import Claim, apart, claim, failed_too_often, release, standing_claims
 from tuner_service.jobs.ending import end_at_limit, end_job
 from tuner_service.jobs.ledger import Ledger
@@ -42,14 +42,15 @@ class Advancer:
         engine: Engine,
         devices: Callable[[], Mapping[str, DeviceSpec]],
         compile_slots: int,
-        look: Callable[[str], None] = lambda device_id: None,
+        look: Callable[[str], bool] = lambda device_id: True,
         stopped: Callable[[], bool] = lambda: False,
         opening_seconds: float = math.inf,
         again: Callable[[str], None] = lambda job_id: None,
     ) -> None:
-        """``look`` sees to it that a device of ``devices`` is known as it is now. ``stopped``: whether the service is
-        told to stop: a large space must not keep it. ``opening_seconds``: how long one call may write the rows of a
-        large space, so that other jobs get their turn; ``again`` hears of a job that is left with more to do."""
+        """``look`` says whether what ``devices`` tells of one holds, and else has it looked at. ``stopped``: whether
+        the service is told to stop: a large space must not keep it. ``opening_seconds``: how long one call may write
+        the rows of a large space, so that other jobs get their turn; ``again`` hears of a job that is left with more
+        to do."""
         self._database, self._ledger, self._engine, self._devices = database, ledger, engine, devices
         self._look, self._stopped = look, stopped
         self._opening_seconds, self._again = opening_seconds, again
@@ -58,7 +59,7 @@ class Advancer:
         self._limits = {"compile": compile_slots + 1, "device": DEVICE_TASKS}
 
     def advance(self, job_id: str) -> None:
-        """Does what can be done for a job now. NotFound, DatabaseProblem (try again later)."""
+        """Does what can be done for a job now. NotFound; DatabaseProblem and DeviceAwaited (try again later)."""
         with self._database.read() as session:
             job = jobs.job_row(session, job_id)
         if job_has_ended(job["state"]):
@@ -75,13 +76,17 @@ class Advancer:
             self._engine.cancel(job_id)
 
     def _check_device(self, job: Mapping[str, Any]) -> None:
-        """Timings of one job come from one device with one toolchain. Raises DeviceVanished."""
-        self._look(job["device_id"])
+        """Timings of one job come from one device with one toolchain. Raises DeviceVanished, or DeviceAwaited."""
+        if not self._look(job["device_id"]):
+            raise DeviceAwaited(f"device {job['device_id']} is being looked at")
         then, current = job["device"], self._devices().get(job["device_id"])
+        verb = "begins" if job["state"] == "queued" else "goes on"
         if current is None:
-            raise DeviceVanished(f"device {job['device_id']} is not attached any more")
+            raise DeviceAwaited(f"device {job['device_id']} is not attached; the job {verb} when it is back")
         if not current.available:
-            raise DeviceVanished(f"device {current.id} became unavailable: {current.reason}")
+            raise DeviceAwaited(
+                f"device {current.id} is unavailable ({current.reason}); the job {verb} when it is back"
+            )
         if current.toolchain_fingerprint != then["toolchain_fingerprint"]:
             raise DeviceVanished(
                 f"the toolchain of device {current.id} changed under the job, from {then['toolchain_fingerprint']} "

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Protocol, cast
 
-from search.errors import ArtifactsUnavailable, Cancelled, ToolchainUnavailable
+from search.errors import (
+    ArtifactsUnavailable,
+    Cancelled,
+    ChildFailed,
+    DeviceContended,
+    DeviceUnavailable,
+    ToolchainUnavailable,
+)
 from search.replay.records import ReplayRecord, ReplayState, ReplayStep, missing, step_from_document
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances
@@ -35,9 +42,18 @@ class ReplayTools(Protocol):
 class AcceptanceWorker:
     """Handles tasks of acceptances. Thread-safe."""
 
-    def __init__(self, *, database: Database, tools: ReplayTools, patience_seconds: float = 0.0) -> None:
-        """``patience_seconds``: how long a record is kept while the database is away."""
-        self._database, self._tools, self._patience_seconds = database, tools, patience_seconds
+    def __init__(
+        self,
+        *,
+        database: Database,
+        tools: ReplayTools,
+        patience_seconds: float = 0.0,
+        broke: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """``patience_seconds``: how long a record is kept while the database is away; ``broke`` hears of failures after
+        which the device should be looked at."""
+        self._database, self._tools, self._broke = database, tools, broke
+        self._patience_seconds = patience_seconds
 
     def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
         """Performs a step whose attempt is the present one; see ``engine.contract.Handler``."""
@@ -80,6 +96,15 @@ class AcceptanceWorker:
         if isinstance(error, ArtifactsUnavailable):
             log.warning("task %s came to nothing: %s; it is asked for again", task.key, error)
             time.sleep(OUTAGE_PAUSE_SECONDS)
+            return
+        if isinstance(error, DeviceContended):
+            log.warning("task %s measured nothing: %s; it is asked for again", task.key, error)
+            return  # somebody else's load is no arm's fault, and not ours
+        if isinstance(error, ToolchainUnavailable | ChildFailed):
+            self._broke(error)
+        if isinstance(error, DeviceUnavailable):
+            log.warning("task %s has no device: %s; it is asked for again when it is back", task.key, error)
+            count_failure(self._database, task.job_id, task.payload["attempt"], f"the device cannot be used: {error}")
             return
         log.error("task %s failed", task.key, exc_info=error)
         reason = fatal(error)

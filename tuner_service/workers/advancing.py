@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.db.queries import jobs as job_queries
-from tuner_service.errors import DatabaseProblem, NotFound
+from tuner_service.errors import DatabaseProblem, DeviceAwaited, NotFound
 from tuner_service.jobs.acceptance import is_acceptance
 from tuner_service.jobs.acceptance_ledger import end_acceptance
 from tuner_service.jobs.ending import end_job
@@ -98,7 +98,7 @@ class AdvanceLoop:
             self._advance_one(job_id)
         except NotFound:
             return
-        except DatabaseProblem as error:
+        except (DatabaseProblem, DeviceAwaited) as error:
             if self._waiting.get(job_id) != str(error):
                 log.warning("job %s waits: %s", job_id, error)
             self._waiting[job_id] = str(error)

@@ -20,7 +20,7 @@ Look = Callable[[Sequence[str]], Sequence[DeviceSpec]]
 
 
 class CompileOnlyDevices:
-    """What is known of them. Thread-safe: one thread looks, the others wait for what it finds.
+    """What is known of them. One thread looks (``workers.devices``), and any may ask what is known.
 
     A service that nobody asks for CUDA code must not hash and try a CUDA compiler at every start.
     """
@@ -37,13 +37,24 @@ class CompileOnlyDevices:
         """Every one of them by id, as last seen: unavailable until somebody looked."""
         return self._known
 
-    def look(self, name: str | None = None) -> None:
-        """Looks at them, unless what is known of the named one (of all) still holds.
+    def holds(self, name: str | None = None) -> bool:
+        """Whether what is known of the named one (of all) is to be believed.
 
         What was usable is believed until :meth:`forget`, and what was not for half a minute.
         """
+        known = self._known
+        asked = list(known.values()) if name is None else [known[name]]
+        looked_seconds = self._looked_seconds
+        if not asked:
+            return True
+        if looked_seconds is None:
+            return False
+        return all(spec.available for spec in asked) or time.monotonic() - looked_seconds < LOOK_AGAIN_SECONDS
+
+    def look(self, name: str | None = None) -> None:
+        """Looks at them, unless what is known of the named one (of all) still holds. Takes seconds."""
         with self._lock:
-            if not self._known or self._holds([self._known[name]] if name else list(self._known.values())):
+            if self.holds(name):
                 return
             try:
                 found = {spec.id: spec for spec in self._look(tuple(self._known))}
@@ -60,16 +71,9 @@ class CompileOnlyDevices:
         """Something of theirs broke: the next look is a new one."""
         self._looked_seconds = None
 
-    def _holds(self, asked: Sequence[DeviceSpec]) -> bool:
-        if self._looked_seconds is None:
-            return False
-        if all(spec.available for spec in asked):
-            return True
-        return time.monotonic() - self._looked_seconds < LOOK_AGAIN_SECONDS
-
 
 def _not_yet(name: str) -> DeviceSpec:
-    return _unavailable(name, "nobody has asked for it yet, so it was not looked at; GET /v1/devices looks")
+    return _unavailable(name, "not looked at yet: that is done when somebody asks and no measurement needs quiet")
 
 
 def _unavailable(name: str, reason: str) -> DeviceSpec:

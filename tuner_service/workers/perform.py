@@ -19,6 +19,7 @@ from search.errors import (
     Cancelled,
     ChildFailed,
     DeviceContended,
+    DeviceUnavailable,
     ToolchainUnavailable,
 )
 from search.events import Event
@@ -69,18 +70,19 @@ class Worker:
         tools: Tools,
         recorded: Callable[[str, Event], None] = lambda job_id, event: None,
         cancel_tasks: Callable[[str], None] = lambda job_id: None,
-        toolchain_broke: Callable[[], None] = lambda: None,
+        broke: Callable[[BaseException], None] = lambda error: None,
         name: str | None = None,
         patience_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``recorded`` hears of each event that changed the ledger; ``cancel_tasks`` stops a failed job's tasks.
+        """``recorded`` hears of each event that changed the ledger; ``cancel_tasks`` stops a failed job's tasks;
+        ``broke`` hears of failures after which the device should be looked at.
 
         ``patience_seconds``: how long a result is kept while the database is away; after that its claim may be void.
         ``clock``: seconds, for the time that tasks hold their device.
         """
         self._database, self._ledger, self._tools = database, ledger, tools
-        self._recorded, self._cancel_tasks, self._toolchain_broke = recorded, cancel_tasks, toolchain_broke
+        self._recorded, self._cancel_tasks, self._broke = recorded, cancel_tasks, broke
         self._patience_seconds, self._clock = patience_seconds, clock
         self._faults: Counter[str] = Counter()
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -123,6 +125,12 @@ class Worker:
             log.warning("task %s came to nothing: %s; it is asked for again", task.key, error)
             self._patiently(partial(self._release, task, fault=None, stopped=True))
             return  # neither somebody else's load nor our storage is a trial's fault
+        if isinstance(error, DeviceUnavailable):
+            log.warning("task %s has no device: %s; it is asked for again when it is back", task.key, error)
+            self._broke(error)
+            self._patiently(partial(self._release, task, fault=None, stopped=True))
+            self._count_fault(task.job_id, f"the device cannot be used: {error}")
+            return  # no trial's fault; and where it seems to be back each time, the job ends after some tries
         log.error("task %s failed", task.key, exc_info=error)
         message = f"{type(error).__name__}: {error}"
         if reason := fatal(error):
@@ -130,8 +138,8 @@ class Worker:
         else:
             self._patiently(partial(self._release, task, fault=message))
             self._count_fault(task.job_id, message)
-        if isinstance(error, ToolchainUnavailable):
-            self._toolchain_broke()
+        if isinstance(error, ToolchainUnavailable | ChildFailed):
+            self._broke(error)
 
     def _begin(self, task: Task) -> tuple[CaseState, str | None] | None:
         """The case as it stands, and the limit that its job has reached; None when the task's claim does not stand."""

@@ -58,11 +58,10 @@ class Pool(Generic[Held]):
         finally:
             one.close()
 
-    def rest(self) -> None:
-        """Closes those that do nothing now."""
+    def rest(self, which: Callable[[Hashable], bool] = lambda kind: True) -> None:
+        """Closes those that do nothing now, of the kinds asked for."""
         with self._lock:
-            idle = [one for kept in self._idle.values() for one in kept]
-            self._idle.clear()
+            idle = [one for kind in filter(which, tuple(self._idle)) for one in self._idle.pop(kind)]
         for one in idle:
             one.close()
 

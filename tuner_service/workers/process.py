@@ -227,7 +227,7 @@ class WorkerProcess:
         log.warning("worker %s hands back what still runs", self.worker_id)
 
     def _perform(self, handlers: Handlers, task: Task, cancelled: Callable[[], bool]) -> None:
-        with self._gate.building() if task.queue == "compile" else nullcontext():
+        with self._gate.building() if task.queue == "compile" or task.builds else nullcontext():
             handlers.handle(task, cancelled)
 
     def _ready_line(self) -> str:
@@ -302,7 +302,7 @@ class _Everywhere(Mapping[str, DeviceSpec]):
 
 def _toolbox(process: WorkerProcess) -> RuntimeTools:
     return Toolbox(
-        devices=process.building_devices(),
+        devices=process.building_devices,
         artifacts=process.artifacts,
         work=process.data_dir.work,
         child_timeout_seconds=process.options.child_timeout_seconds,

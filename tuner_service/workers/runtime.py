@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from search.device.spec import DeviceSpec
-from search.errors import Cancelled, InvalidInput
+from search.errors import DeviceUnavailable, InvalidInput, ToolchainUnavailable
 from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.contract import Source
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances as acceptance_queries
-from tuner_service.db.queries import devices as device_queries
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.engine.local import LocalEngine
-from tuner_service.errors import DatabaseProblem, NotFound
+from tuner_service.errors import DatabaseProblem, DeviceAwaited, NotFound
 from tuner_service.jobs.acceptance import is_acceptance
 from tuner_service.jobs.acceptance_advance import AcceptanceAdvancer
 from tuner_service.jobs.acceptance_ledger import end_acceptance
@@ -33,15 +32,12 @@ from tuner_service.workers.acceptance import AcceptanceWorker, ReplayTools
 from tuner_service.workers.advancing import OPENING_SECONDS
 from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
+from tuner_service.workers.devices import Devices, Probe
 from tuner_service.workers.observing import observed, observed_advance, observed_failure
 from tuner_service.workers.perform import Tools, Worker
 
 log = logging.getLogger(__name__)
 
-PROBE_RETRY_SECONDS = 5.0
-"""Pause after a probe that broke off."""
-PROBE_AGAIN_SECONDS = 30.0
-"""How often an unavailable device is looked at again, and a present one is noted as seen."""
 REST_AFTER_SECONDS = 60.0
 """Idle children hold memory (the compiler library above all): they end after so long without work."""
 MAXIMUM_ADVANCE_ERRORS = 3
@@ -63,7 +59,7 @@ class Runtime:
         request_wait_seconds: float = 3.0,
         compile_only: Sequence[str] = (),
         artifacts: ArtifactCache | None = None,
-        probe: Callable[[Path], Sequence[DeviceSpec]] | None = None,
+        probe: Probe | None = None,
         look: Look | None = None,
         tools: Callable[[Runtime], RuntimeTools] | None = None,
     ) -> None:
@@ -78,30 +74,42 @@ class Runtime:
         self.artifacts = artifacts or ArtifactCache(self.data_dir.artifacts)
         self.compile_slots, self.child_timeout_seconds = compile_slots, child_timeout_seconds
         self._period_seconds, self._stop_timeout_seconds = advance_period_seconds, stop_timeout_seconds
-        self._probe = probe or (lambda work: _attached_devices(work, cancelled=self._stopping.is_set))
         self._make_tools = tools or _toolbox
-        self._devices: dict[str, DeviceSpec] = {}
-        self._compile_only = CompileOnlyDevices(compile_only, look or self._look_at_compile_only)
         self._engine: LocalEngine | None = None
         self._tools: RuntimeTools | None = None
         self._ledger = Ledger()
         self._probed, self._stopping = threading.Event(), threading.Event()
-        self._probe_again = threading.Event()
+        self._devices = Devices(
+            database=database,
+            work=self.data_dir.work,
+            probe=probe or self._probe_this_machine,
+            compile_only=CompileOnlyDevices(compile_only, look or self._look_at_compile_only),
+            stopping=self._stopping,
+        )
         self._wanted: set[str] = set()
         self._woken = threading.Condition()
         self._errors: Counter[str] = Counter()
         self._waiting: dict[str, str] = {}
         self._thread = threading.Thread(target=self._run, name="advance", daemon=True)
+        self._watch = threading.Thread(target=self._watch_devices, name="devices", daemon=True)
 
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
         """Attached devices by id, empty until probed; and the compile-only ones, as :meth:`look` found them last."""
-        return {**self._devices, **(self._compile_only.known if self._devices else {})}
+        return self._devices.known
+
+    @property
+    def looking(self) -> bool:
+        """Whether a look at devices that was asked for has not ended yet."""
+        return self._devices.looking
 
     def look(self, name: str | None = None) -> None:
-        """Sees to it that a device is known as it is now; without a name, every one. May take seconds."""
-        if self._probed.is_set() and (name is None or name in self._compile_only.known):
-            self._compile_only.look(name)
+        """Asks that a compile-only device be looked at; without a name, every one. Returns at once."""
+        self._devices.look(name)
+
+    def wait_looked(self, name: str, timeout_seconds: float) -> bool:
+        """Wait until what is known of a device holds; False when the time is over first."""
+        return self._devices.wait_looked(name, timeout_seconds)
 
     def reserve(self) -> None:
         """Takes the data directory, so that no other service touches what is in it. DataDirInUse, DataDirUnusable."""
@@ -117,8 +125,10 @@ class Runtime:
         self._stopping.set()
         with self._woken:
             self._woken.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(self._stop_timeout_seconds)
+        self._devices.stop()
+        for thread in (self._thread, self._watch):
+            if thread.ident is not None:
+                thread.join(self._stop_timeout_seconds)
         if self._engine is not None:
             self._engine.close(timeout_seconds=self._stop_timeout_seconds)
         if self._tools is not None:
@@ -163,7 +173,7 @@ class Runtime:
         }
 
     def waiting(self) -> Mapping[str, str]:
-        """Jobs that wait for something on our side (disk, database) → the reason."""
+        """Jobs that wait for something on our side (disk, database, an absent device) → the reason."""
         return dict(self._waiting)
 
     def queues(self) -> Mapping[str, Mapping[str, int]]:
@@ -200,7 +210,7 @@ class Runtime:
 
     def _run(self) -> None:
         """The advance thread: probe, recover, then advance what is wanted until told to stop."""
-        if not self._first_probe():
+        if not self._devices.probe_first():
             return
         self._tools = self._make_tools(self)
         worker = Worker(
@@ -209,9 +219,9 @@ class Runtime:
             tools=self._tools,
             recorded=self._on_recorded,
             cancel_tasks=lambda job_id: engine.cancel(job_id),
-            toolchain_broke=self._toolchain_broke,
+            broke=self._broke,
         )
-        replays = AcceptanceWorker(database=self.database, tools=self._tools)
+        replays = AcceptanceWorker(database=self.database, tools=self._tools, broke=self._broke)
         engine = LocalEngine(
             handler=observed(
                 lambda task, cancelled: (replays if is_acceptance(task.job_id) else worker).handle(task, cancelled),
@@ -231,7 +241,7 @@ class Runtime:
             ledger=self._ledger,
             engine=engine,
             devices=lambda: self.devices,
-            look=self.look,
+            look=self._devices.look,
             compile_slots=self.compile_slots,
             stopped=self._stopping.is_set,
             opening_seconds=OPENING_SECONDS,
@@ -242,10 +252,11 @@ class Runtime:
         self._want_active()
         engine.start()
         self._probed.set()
+        self._watch.start()
         self._loop(observed_advance(lambda name: (acceptances if is_acceptance(name) else advancer).advance(name)))
 
     def _loop(self, advance: Callable[[str], None]) -> None:
-        looked = probed = busy = time.monotonic()
+        looked = busy = time.monotonic()
         while not self._stopping.is_set():
             with self._woken:
                 self._woken.wait_for(lambda: self._wanted or self._stopping.is_set(), self._period_seconds)
@@ -257,9 +268,6 @@ class Runtime:
             if time.monotonic() - looked >= self._period_seconds:
                 looked = time.monotonic()
                 self._want_active()
-            if self._probe_again.is_set() or time.monotonic() - probed >= PROBE_AGAIN_SECONDS:
-                self._look_again()
-                probed = time.monotonic()
             if time.monotonic() - busy >= REST_AFTER_SECONDS and self._tools is not None:
                 self._tools.rest()
                 busy = time.monotonic()
@@ -274,13 +282,14 @@ class Runtime:
             return
         with self._woken:
             self._wanted.update(active)
+            self._woken.notify_all()
 
     def _advance(self, advance: Callable[[str], None], job_id: str) -> None:
         try:
             advance(job_id)
         except NotFound:
             return
-        except DatabaseProblem as error:
+        except (DatabaseProblem, DeviceAwaited) as error:
             if self._waiting.get(job_id) != str(error):
                 log.warning("job %s waits: %s", job_id, error)
             self._waiting[job_id] = str(error)
@@ -308,50 +317,24 @@ class Runtime:
         if isinstance(event, Built) and self._engine is not None and not self._engine.counts(job_id)["device"]:
             self.wake(job_id)
 
-    def _first_probe(self) -> bool:
-        while not self._stopping.is_set():
-            try:
-                self._devices = {spec.id: spec for spec in self._probe(self.data_dir.work)}
-            except Cancelled:
-                return False
-            except Exception:
-                log.exception("devices could not be probed; trying again")
-                self._stopping.wait(PROBE_RETRY_SECONDS)
-                continue
-            self._patiently(self._note_devices)
-            return True
-        return False
+    def _watch_devices(self) -> None:
+        engine = self._engine
+        assert engine is not None
+        self._devices.watch(engine.undisturbed, engine.attach, self._want_active)
 
-    def _look_again(self) -> None:
-        """Notes present devices as seen, and probes again when one is unavailable or a toolchain broke."""
-        doubtful = self._probe_again.is_set() or not all(spec.available for spec in self._devices.values())
-        self._probe_again.clear()
-        try:
-            if doubtful:  # a probe compiles and runs something: not beside measurements without need
-                found = {spec.id: spec for spec in self._probe(self.data_dir.work)}
-                self._devices = {id_: found.get(id_, spec) for id_, spec in self._devices.items()}
-            self._note_devices()
-        except Cancelled:
-            return
-        except DatabaseProblem as error:
-            log.warning("devices could not be noted as seen: %s", error)
-        except Exception:
-            log.exception("devices could not be looked at again")
+    def _broke(self, error: BaseException) -> None:
+        lost = isinstance(error, DeviceUnavailable)
+        self._devices.doubt(toolchains=isinstance(error, ToolchainUnavailable) and not lost)
+
+    def _probe_this_machine(self, work: Path, known: Sequence[DeviceSpec]) -> Sequence[DeviceSpec]:
+        from search.measuring.attach import attached_devices
+
+        return attached_devices(work, known=known, cancelled=self._stopping.is_set)
 
     def _look_at_compile_only(self, names: Sequence[str]) -> Sequence[DeviceSpec]:
         from search.measuring.attach_cuda import compile_only_devices
 
         return compile_only_devices(names, self.data_dir.work, cancelled=self._stopping.is_set)
-
-    def _toolchain_broke(self) -> None:
-        self._compile_only.forget()
-        self._probe_again.set()
-
-    def _note_devices(self) -> None:
-        with self.database.write() as session:
-            for spec in sorted(self.devices.values(), key=lambda spec: spec.id):
-                if spec.id in self._devices or spec.available:
-                    device_queries.seen_device(session, spec.document())
 
     def _patiently(self, action: Callable[[], object]) -> None:
         """Does something with the database, trying again while it has a problem, until told to stop."""
@@ -376,17 +359,11 @@ class RuntimeTools(Tools, ReplayTools, Protocol):
         ...
 
 
-def _attached_devices(work: Path, *, cancelled: Callable[[], bool]) -> Sequence[DeviceSpec]:
-    from search.measuring.attach import attached_devices
-
-    return attached_devices(work, cancelled=cancelled)
-
-
 def _toolbox(runtime: Runtime) -> RuntimeTools:
     from tuner_service.workers.toolbox import Toolbox
 
     return Toolbox(
-        devices=runtime.devices,
+        devices=lambda: runtime.devices,
         artifacts=runtime.artifacts,
         work=runtime.data_dir.work,
         child_timeout_seconds=runtime.child_timeout_seconds,

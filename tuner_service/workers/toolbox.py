@@ -32,7 +32,7 @@ class Toolbox:
     def __init__(
         self,
         *,
-        devices: Mapping[str, DeviceSpec],
+        devices: Callable[[], Mapping[str, DeviceSpec]],
         artifacts: ArtifactCache,
         work: Path,
         child_timeout_seconds: float,
@@ -66,7 +66,10 @@ class Toolbox:
             with self._builders.lent((device.target, device.architecture), make) as builder:
                 yield from perform(step, state, case, self._tools(cancelled, builder=builder))
         elif device.timed:
-            with self._measurers.lent(device.id, lambda: self._new_measurer(device)) as measurer:
+            kind = (device.id, device.measure_cpus)
+            # An idle child on the same GPU would count as somebody else's load.
+            self._measurers.rest(lambda other: other != kind and isinstance(other, tuple) and other[0] == device.id)
+            with self._measurers.lent(kind, lambda: self._new_measurer(device)) as measurer:
                 located = self._libraries(device, cancelled)
                 yield from perform(step, state, case, self._tools(cancelled, measurer=measurer, located=located))
         else:
@@ -128,7 +131,7 @@ class Toolbox:
         )
 
     def _device(self, device_id: str) -> DeviceSpec:
-        device = self._devices.get(device_id)
+        device = self._devices().get(device_id)
         if device is None:
             raise DeviceVanished(f"device {device_id} is not attached any more")
         return device

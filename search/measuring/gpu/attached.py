@@ -88,7 +88,8 @@ def _asked(
 ) -> Mapping[str, Any] | str:
     """The probing child's answer, or why there is none. ``order``: CUDA's own is needed too."""
     seen = {name: os.environ[name] for name in (VISIBLE, ORDER) if name in os.environ}
-    child = Child.start(module, ["order"] if order else [], environment=seen)
+    compiling = split_cpus()[1]  # on the other core something may be measured
+    child = Child.start(module, ["order"] if order else [], environment=seen, cpus=compiling)
     try:
         answer = child.receive(timeout_seconds=timeout_seconds, cancelled=cancelled)
     except ChildTimeout:

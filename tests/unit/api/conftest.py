@@ -34,6 +34,7 @@ class AttachedDevice:
         self.probed.set()
         self.woken: list[str] = []
         self.looked: list[str | None] = []
+        self.looking = False
         self.reasons: dict[str, str] = {}
         self.depths: dict[str, dict[str, int]] = {}
         self.sources: dict[str, Source] = {}
@@ -45,6 +46,10 @@ class AttachedDevice:
 
     def look(self, name: str | None = None) -> None:
         self.looked.append(name)
+
+    def wait_looked(self, name: str, timeout_seconds: float) -> bool:
+        self.looked.append(name)
+        return not self.looking
 
     def leases(self) -> Mapping[str, Mapping[str, Any]]:
         return {}

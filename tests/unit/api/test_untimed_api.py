@@ -49,6 +49,20 @@ def test_devices_are_looked_at_and_listed_with_what_they_are_and_why_not(served:
     assert served.context.runtime.looked[-1] == "cuda-sm_100"
 
 
+def test_nothing_waits_for_a_look_that_goes_on_but_a_job_that_needs_it_says_so(served: Any, http: httpx.Client) -> None:
+    served.context.runtime.looking = True
+    try:
+        assert http.get("/v1/devices").json()["probing"] is True
+        assert http.get("/v1/devices/cuda-sm_90").status_code == 200
+        for where in ("/v1/jobs", "/v1/plans"):
+            answer = http.post(where, json=body())
+            assert (answer.status_code, answer.json()["type"]) == (503, "/problems/not-ready")
+            assert "cuda-sm_90 is being looked at" in answer.json()["detail"]
+    finally:
+        served.context.runtime.looking = False
+    assert http.get("/v1/devices").json()["probing"] is False
+
+
 def test_a_job_on_one_has_no_baselines_and_counts_what_is_checked(served: Any, http: httpx.Client) -> None:
     answer = http.post("/v1/jobs", json=body())
     assert answer.status_code == 202, answer.text

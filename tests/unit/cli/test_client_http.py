@@ -46,6 +46,18 @@ def test_what_is_not_a_tuner_is_unreachable(response: httpx.Response) -> None:
         found.job("job_1")
 
 
+def test_looks_at_devices_are_waited_for_with_patience_and_not_without() -> None:
+    answers = [
+        {"items": [], "probing": True},
+        {"items": [], "probing": True},
+        {"items": [{"id": "x"}], "probing": False},
+    ]
+    with client(lambda _: httpx.Response(200, json=answers.pop(0))) as found:
+        assert found.devices() == []
+        assert found.devices(patience_seconds=30.0) == [{"id": "x"}]
+    assert answers == []
+
+
 def test_no_connection_is_unreachable_and_unhealthy() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")

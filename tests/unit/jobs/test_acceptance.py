@@ -14,7 +14,7 @@ import pytest
 from catalogs import DeviceIdentity, sha256_hex
 from catalogs.audit import audit
 from search.device.spec import DeviceSpec
-from search.errors import Cancelled, ChildFailed, InvalidInput
+from search.errors import Cancelled, ChildFailed, DeviceContended, InvalidInput
 from search.lowering.contract import Artifact
 from search.measuring.protocol import Checks, InputCheck, PhaseTiming
 from search.outcome import Rejected
@@ -22,7 +22,7 @@ from search.replay.records import ArmBuild, ArmTimed, BuildRound, ReplayRecord, 
 from search.selection.replay import sequence
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances as queries
-from tuner_service.errors import Conflict, DatabaseUnavailable, NotFound
+from tuner_service.errors import Conflict, DatabaseUnavailable, DeviceAwaited, NotFound
 from tuner_service.jobs.acceptance import AcceptRequest, accept, read_accept_request
 from tuner_service.jobs.acceptance_advance import AcceptanceAdvancer
 from tuner_service.jobs.acceptance_ledger import end_acceptance, get_acceptance, load_state, record
@@ -506,19 +506,44 @@ def test_faults_of_ours_are_tried_again_three_times(
     assert "it broke" in found["error"]
 
 
-def test_a_device_that_went_or_changed_ends_it_as_failed(
+def test_the_load_of_others_is_nobodys_fault(replays: Replays, asked: Callable[..., str], paper: PaperReplays) -> None:
+    left = [DeviceContended("others compute on it")] * 7
+    paper.faults = lambda step: left.pop() if left else None
+    found = replays.finish(asked())
+    assert (found["state"], found["verdict"], left) == ("succeeded", "accepted", [])
+
+
+def test_one_waits_for_its_device_and_goes_on_with_it(
     replays: Replays, asked: Callable[..., str], service: Any, device: DeviceSpec
 ) -> None:
-    changes: list[tuple[DeviceSpec | None, str]] = [
+    acceptance_id = asked()
+    service.devices[device.id] = replace(device, available=False, reason="the GPU fell off the bus")
+    with pytest.raises(DeviceAwaited, match="fell off the bus"):
+        replays.advancer.advance(acceptance_id)
+    service.devices.clear()
+    with pytest.raises(DeviceAwaited, match="not attached"):
+        replays.advancer.advance(acceptance_id)
+    assert replays.document(acceptance_id)["state"] == "queued"
+    service.devices[device.id] = device
+    replays.advancer.advance(acceptance_id)
+    service.devices.clear()
+    with pytest.raises(DeviceAwaited, match="the rounds go on when it is back"):
+        replays.advancer.advance(acceptance_id)
+    service.devices[device.id] = device
+    assert replays.finish(acceptance_id)["verdict"] == "accepted"
+
+
+def test_a_device_that_changed_ends_it_as_failed(
+    replays: Replays, asked: Callable[..., str], service: Any, device: DeviceSpec
+) -> None:
+    changes: list[tuple[DeviceSpec, str]] = [
         (replace(device, toolchain_fingerprint="9" * 64), "changed under the acceptance"),
-        (replace(device, available=False, reason="no gcc"), "no gcc"),
-        (None, "not attached"),
     ]
     for present, words in changes:
         service.devices[device.id] = device
         acceptance_id = asked()
         replays.advancer.advance(acceptance_id)
-        service.devices.clear() if present is None else service.devices.update({device.id: present})
+        service.devices[device.id] = present
         replays.advancer.advance(acceptance_id)
         found = replays.document(acceptance_id)
         assert found["state"] == "failed"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from search.errors import Cancelled, ChildFailed, DeviceContended, ToolchainUnavailable
+from search.errors import Cancelled, ChildFailed, DeviceContended, DeviceUnavailable, ToolchainUnavailable
 from search.outcome import Rejected
 from search.steps import Build, Finals, Measure
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.jobs import active_job_ids, list_job_events
-from tuner_service.errors import DatabaseFull, DatabaseUnavailable, NotFound
+from tuner_service.errors import DatabaseFull, DatabaseUnavailable, DeviceAwaited, NotFound
 from tuner_service.jobs.cancel import cancel
 from tuner_service.jobs.submit import submit
 
@@ -334,12 +334,37 @@ def test_a_full_database_makes_the_job_wait_and_loses_nothing(
     assert check_sum(job)
 
 
-def test_a_vanished_device_fails_the_job(service: Any, submitted: str) -> None:
+def test_a_job_waits_for_its_device_and_goes_on_with_it(service: Any, submitted: str, make_device: Any) -> None:
+    present = service.devices
+    broken = make_device(available=False, reason="no licence")
+    for there, reason in (({}, "not attached"), ({broken.id: broken}, "no licence")):
+        service.devices = there
+        with pytest.raises(DeviceAwaited, match=reason):
+            service.advancer.advance(submitted)
+    assert service.job(submitted)["state"] == "queued"
+    service.devices = present
+    service.advancer.advance(submitted)
     service.devices = {}
+    with pytest.raises(DeviceAwaited, match="not attached; the job goes on"):
+        service.advancer.advance(submitted)
+    assert service.job(submitted)["state"] == "running"
+    service.devices = present
+    assert service.finish(submitted)["state"] == "succeeded"
+
+
+def test_a_device_that_is_lost_in_a_task_is_no_trials_fault(service: Any, tools: Any, submitted: str) -> None:
+    left = [DeviceUnavailable("GPU is lost")] * 3
+    tools.faults = lambda step, state: left.pop() if left and isinstance(step, Measure) else None
+    assert service.finish(submitted)["state"] == "succeeded"
+    assert left == []
+    assert not any(trial["stage"] == "lost_worker" for trial in service.trials(submitted))
+
+
+def test_a_device_that_is_lost_in_every_task_fails_the_job(service: Any, tools: Any, submitted: str) -> None:
+    tools.faults = lambda step, state: DeviceUnavailable("GPU is lost") if isinstance(step, Measure) else None
     job = service.finish(submitted)
     assert job["state"] == "failed"
-    assert "not attached" in job["error"]
-    assert job["progress"]["not_run"] == 4
+    assert "GPU is lost" in job["error"]
 
 
 def test_a_changed_toolchain_fails_the_job(service: Any, submitted: str, make_device: Any) -> None:

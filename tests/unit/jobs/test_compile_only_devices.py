@@ -42,7 +42,7 @@ def test_nobody_looks_until_somebody_asks() -> None:
     devices = CompileOnlyDevices(NAMES, compiler)
     assert list(devices.known) == list(NAMES)
     assert not any(spec.available or spec.timed for spec in devices.known.values())
-    assert all("nobody has asked" in str(spec.reason) for spec in devices.known.values())
+    assert all("not looked at yet" in str(spec.reason) for spec in devices.known.values())
     assert compiler.asked == 0
     devices.look("cuda-sm_90")
     devices.look("cuda-sm_80")
@@ -108,7 +108,7 @@ def runtime(database: Database, tmp_path: Path, device: DeviceSpec, tools: Any) 
             data_dir=tmp_path,
             advance_period_seconds=0.05,
             compile_only=NAMES,
-            probe=lambda work: [device],
+            probe=lambda work, known: [device],
             look=compiler,
             tools=lambda runtime: tools,
         )
@@ -129,7 +129,8 @@ def test_a_service_lists_them_beside_the_cpu(runtime: Callable[..., Runtime], de
     running.look("cpu")
     running.look("no-such-device")
     assert compiler.asked == 0
-    running.look("cuda-sm_90")
+    assert running.wait_looked("cpu", 0.0)
+    assert running.wait_looked("cuda-sm_90", 30.0)
     assert running.devices["cuda-sm_90"].available
     assert set(running.leases()) == set()
 

@@ -34,7 +34,7 @@ def make_runtime(database: Database, tmp_path: Path, device: Any, tools: Any) ->
     made: list[Runtime] = []
 
     def make(**options: Any) -> Runtime:
-        options = {"probe": lambda work: [device], "tools": lambda runtime: tools, **options}
+        options = {"probe": lambda work, known: [device], "tools": lambda runtime: tools, **options}
         runtime = Runtime(database=database, data_dir=tmp_path, advance_period_seconds=0.05, **options)
         made.append(runtime)
         return runtime
@@ -110,10 +110,10 @@ def test_one_service_per_data_directory(make_runtime: Any) -> None:
 
 
 def test_probing_is_tried_again_until_it_works(make_runtime: Any, device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner_service.workers.runtime.PROBE_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("tuner_service.workers.devices.PROBE_RETRY_SECONDS", 0.01)
     answers = iter([RuntimeError("not yet"), RuntimeError("not yet"), [device]])
 
-    def probe(work: Path) -> Any:
+    def probe(work: Path, known: Any) -> Any:
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
@@ -130,7 +130,7 @@ def test_a_toolchain_that_breaks_fails_the_job_and_shows_at_the_device(
     make_runtime: Any, database: Database, tools: Any, submitted: str, make_device: Any, small: Any
 ) -> None:
     works = [True]
-    probe = lambda work: [make_device() if works[0] else make_device(available=False, reason="gcc is gone")]  # noqa: E731
+    probe = lambda work, known: [make_device() if works[0] else make_device(available=False, reason="gcc is gone")]  # noqa: E731
 
     def breaks(step: Any, state: Any) -> BaseException:
         works[0] = False

@@ -56,7 +56,7 @@ def test_a_measurer_in_use_outlives_a_rest(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(toolbox, "perform", perform)
     device = a_device()
     tools = Toolbox(
-        devices={device.id: device},
+        devices=lambda: {device.id: device},
         artifacts=tmp_path,
         work=tmp_path,
         child_timeout_seconds=1.0,

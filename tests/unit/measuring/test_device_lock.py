@@ -8,12 +8,17 @@ import stat
 import subprocess
 import sys
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from search.device.probe import probe_cpu
 from search.errors import Cancelled
-from search.measuring.device_lock import LOCK_DIR_VARIABLE, DeviceLock, default_lock_dir
+from search.measuring.device_lock import LOCK_DIR_VARIABLE, CoreTurns, DeviceLock, default_lock_dir
+from search.measuring.gpu.rehearsed import rehearsed
+from search.measuring.run import Measurer
 
 
 def test_two_objects_exclude_each_other(tmp_path) -> None:
@@ -129,3 +134,50 @@ def test_a_planted_link_is_not_followed(tmp_path) -> None:
     Path(tmp_path / "locks" / "d.lock").symlink_to(target)
     with pytest.raises(OSError, match="symbolic links"):
         DeviceLock("d", lock_dir=tmp_path / "locks")
+
+
+def test_devices_that_measure_on_one_core_take_turns_however_eager_they_are(tmp_path: Path) -> None:
+    order: list[str] = []
+    ended: list[str] = []
+
+    def somebody_waits() -> bool:
+        gate = DeviceLock("core-3-next", lock_dir=tmp_path)
+        free = gate.try_acquire()
+        gate.close()
+        return not free
+
+    def measure(name: str) -> None:
+        core = CoreTurns([3], lock_dir=tmp_path)
+        for _ in range(4):
+            with core.held():
+                order.append(name)
+                while not somebody_waits() and not ended:
+                    time.sleep(0.002)
+                order.append(name)
+        ended.append(name)
+        core.close()
+
+    threads = [threading.Thread(target=measure, args=(name,)) for name in ("cpu", "gpu")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    turns = order[::2]
+    assert turns == order[1::2], "one at a time"
+    assert turns in (["cpu", "gpu"] * 4, ["gpu", "cpu"] * 4)
+
+
+def test_cores_are_independent_and_none_is_nobodys(tmp_path: Path) -> None:
+    one, other, none = (CoreTurns(cpus, lock_dir=tmp_path) for cpus in ([3], [2], []))
+    same = CoreTurns([3], lock_dir=tmp_path)
+    with one.held(), other.held(), none.held(), pytest.raises(Cancelled), same.held(lambda: True):
+        pytest.fail("the core was another's")
+
+
+def test_a_measurer_waits_for_its_core(tmp_path: Path, kernel_case) -> None:
+    device = replace(probe_cpu(toolchain={}, unavailable=None), target="cuda", uuid="GPU-1", measure_cpus=(3,))
+    with Measurer(device, tmp_path / "work", lock_dir=tmp_path / "locks", children=rehearsed()) as measurer:
+        core = CoreTurns([3], lock_dir=tmp_path / "locks")
+        with core.held(), pytest.raises(Cancelled, match="core-3"):
+            measurer.copy(kernel_case("softmax"), 1024, cancelled=lambda: True)
+        core.close()

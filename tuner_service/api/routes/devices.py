@@ -30,10 +30,10 @@ router = APIRouter(prefix="/v1/devices", tags=["devices"])
 def list_devices(request: Request, context: ContextOf, limit: Limit = 1000, cursor: Cursor = None) -> JSONResponse:
     """Each device with its kind, identity, toolchain, availability and what holds it now. Where `timed` is false, as on
     the compile-only `cuda-sm_90`, candidates are built, inspected and simulated, and nothing is timed; such a device is
-    looked at when it is asked for, here too. While `probing` is true the devices are still being looked for. The list
-    always fits one page."""
-    probing = not context.runtime.wait_probed(0)
+    looked at when it is asked for, here too. The answer waits for no look: while `probing` is true one goes on, and a
+    later answer may say more. The list always fits one page."""
     context.runtime.look()
+    probing = not context.runtime.wait_probed(0) or context.runtime.looking
     return page_response(request, whole(_documents(context), probing=probing))
 
 
@@ -50,7 +50,7 @@ def get_device(
     context: ContextOf, device_id: Annotated[str, Path(description="Id of a device.", examples=["cpu:0123456789ab"])]
 ) -> JSONResponse:
     """What the device is (`identity`, equal for machines that may share winners), what compiles for it (`toolchain`),
-    whether it can be used, and the task that holds it now (`lease`)."""
+    whether it can be used, and the task that holds it now (`lease`). A GPU that vanished stays, with the reason."""
     context.runtime.look(device_id)
     for device in _documents(context):
         if device["id"] == device_id:

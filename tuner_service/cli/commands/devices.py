@@ -12,6 +12,9 @@ from tuner_service.cli.output import print_json, print_table
 
 app = typer.Typer(rich_markup_mode=None)
 
+LOOK_PATIENCE_SECONDS = 30.0
+"""How long a look at devices is waited for: it tries compilers, and waits itself while a measurement needs quiet."""
+
 
 @app.callback(invoke_without_command=True)
 def devices(
@@ -21,7 +24,7 @@ def devices(
     if context.invoked_subcommand is not None:
         return
     with connected(url=url, data_dir=data_dir) as client:
-        found = client.devices()
+        found = client.devices(patience_seconds=LOOK_PATIENCE_SECONDS)
     if as_json:
         print_json({"items": found, "next": None, "total": len(found)})
         return

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tuner_service.cli.commands.devices import LOOK_PATIENCE_SECONDS
 from tuner_service.cli.connect import connected
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
 from tuner_service.cli.options import DataDirOption, DeviceOption, JsonOption, UrlOption
@@ -22,7 +23,7 @@ def fingerprint(
 ) -> None:
     """Print the toolchain fingerprint of a device as it is now: what `catalogs` lookups name as `toolchain`."""
     with connected(url=url, data_dir=data_dir) as client:
-        found = client.devices()
+        found = client.devices(patience_seconds=0.0 if device == "cpu" else LOOK_PATIENCE_SECONDS)
     fitting = [one for one in found if device in (one["id"], one["kind"], one["identity_digest"])]
     if not fitting:
         raise BadOptionError("--device", device, "no such device", allowed=", ".join(one["id"] for one in found))

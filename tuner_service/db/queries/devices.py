@@ -21,6 +21,13 @@ def seen_device(session: Session, document: Mapping[str, Any]) -> None:
     session.execute(statement.on_conflict_do_update(index_elements=[Device.id], set_=row))
 
 
+def note_device(session: Session, document: Mapping[str, Any]) -> None:
+    """Stores a DeviceSpec document of a device that was seen before, and is not seen now."""
+    row = session.get(Device, document["id"])
+    if row is not None:
+        row.document = dict(document)
+
+
 def list_devices(session: Session) -> list[dict[str, Any]]:
     """DeviceSpec documents with ``heartbeat_at``, by id."""
     return [
