@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from search.device.spec import CacheContext
 from search.events import (
     BaselineMeasured,
     Built,
@@ -91,6 +92,10 @@ class CaseState:
     settled: CaseSettled | None = None
     untimed: str | None = None
     """Why the device times nothing; None where it does. Trials then end as ``checked``, not as ``measured``."""
+    spills_allowed: bool = True
+    """False: a candidate whose machine code spills registers is rejected."""
+    cache_context: CacheContext = "warm"
+    """How candidates are timed: see ``device.spec.CACHE_CONTEXTS``."""
 
     def trial(self, trial_id: str) -> TrialState:
         """The trial of that id (KeyError if none)."""

@@ -215,7 +215,15 @@ def _checked(item: MeasureItem, case: Case, tools: Tools) -> MeasureResult:
 def _requests(trials: Sequence[str], state: CaseState, case: Case) -> list[BuildRequest]:
     document = case.document()
     candidates = {trial.id: trial.candidate for trial in state.trials}
-    return [BuildRequest(id=trial, case=document, candidate=candidates[trial].document()) for trial in trials]
+    return [
+        BuildRequest(
+            id=trial,
+            case=document,
+            candidate=candidates[trial].document(),
+            spills_allowed=state.spills_allowed,
+        )
+        for trial in trials
+    ]
 
 
 def _item(trial: TrialState, case: Case, tools: Tools) -> MeasureItem:

@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from search.device.spec import DeviceSpec
+from search.device.spec import CacheContext, DeviceSpec, check_cache_context, check_spills_allowed
 from search.errors import Cancelled, ChildFailed, InvalidInput, Problem, ToolchainUnavailable
 from search.events import Event
 from search.ledger import CaseState, TrialState, apply
@@ -46,6 +46,8 @@ def open_case(
     baselines: Sequence[str] | None = None,
     case_id: str = "case",
     untimed: str | None = None,
+    spills_allowed: bool = True,
+    cache_context: CacheContext = "warm",
 ) -> CaseState:
     """A new ledger: every candidate of the space, and the default, as a trial; those that planning rejects have ended.
 
@@ -81,20 +83,29 @@ def open_case(
         for ordinal, item in enumerate(planned)
     )
     wanted = tuple(dict.fromkeys(baselines))
-    return CaseState(id=case_id, trials=trials, baselines_wanted=wanted, untimed=untimed)
+    return CaseState(
+        id=case_id,
+        trials=trials,
+        baselines_wanted=wanted,
+        untimed=untimed,
+        spills_allowed=spills_allowed,
+        cache_context=cache_context,
+    )
 
 
 class Tuner:
     """Searches cases on one device of this machine, one after the other, with children that stay warm in between.
 
-    ``work_dir`` keeps artifacts and caches, and may be used again. ToolchainUnavailable if the device is unavailable.
+    ``work_dir`` keeps artifacts and caches, and may be used again. ``cache_context``: how candidates are timed, cold on
+    a GPU alone. ToolchainUnavailable if the device is unavailable, InvalidInput for a context that it does not have.
     Not thread-safe; a context manager: leaving it ends the children.
     """
 
-    def __init__(self, device: DeviceSpec, work_dir: Path | str) -> None:
+    def __init__(self, device: DeviceSpec, work_dir: Path | str, *, cache_context: CacheContext = "warm") -> None:
+        check_cache_context(cache_context, device)
         if not device.available:
             raise ToolchainUnavailable(f"device {device.id} is unavailable: {device.reason}")
-        self.device = device
+        self.device, self.cache_context = device, cache_context
         work = Path(work_dir)
         artifacts = work / "artifacts"
         self._builder = Builder(
@@ -104,7 +115,7 @@ class Tuner:
         self._checker: Checker | None = None
         try:
             if device.timed:
-                self._measurer = Measurer(device, work / "measuring")
+                self._measurer = Measurer(device, work / "measuring", cache_context=cache_context)
             else:
                 self._checker = SimulationChecker(artifacts, work / "simulating", cpus=device.compile_cpus)
         except BaseException:
@@ -133,6 +144,7 @@ class Tuner:
         space: Space | Mapping[str, Any] | None = None,
         budget_scalars: int | None = DEFAULT_BUDGET_SCALARS,
         baselines: Sequence[str] | None = None,
+        spills_allowed: bool = True,
         policy: CostPolicy = DEFAULT_POLICY,
         on_event: Heard | None = None,
         cancelled: Callable[[], bool] | None = None,
@@ -141,9 +153,11 @@ class Tuner:
 
         ``space`` is resolved, or a document (knob → list), or None for the device's default lists.
         ``on_event(state, event)`` hears of each event after it was applied, in the caller's thread. Compiling overlaps
-        the search. On a compile-only device trials end as ``checked``, and nothing wins. InvalidInput,
-        ToolchainUnavailable, ChildFailed, Cancelled.
+        the search. On a compile-only device trials end as ``checked``, and nothing wins. ``spills_allowed`` False, on
+        CUDA alone: a candidate whose code spills is rejected. InvalidInput, ToolchainUnavailable, ChildFailed,
+        Cancelled.
         """
+        check_spills_allowed(spills_allowed, self.device)
         if not isinstance(space, Space):
             space = resolve_space(space or {}, case, self.device.target)
         state = open_case(
@@ -153,6 +167,8 @@ class Tuner:
             policy=policy,
             baselines=baselines,
             untimed=self.device.untimed,
+            spills_allowed=spills_allowed,
+            cache_context=self.cache_context,
         )
         asked = cancelled or (lambda: False)
         return _Loop(state, case, self._builder, self._measurer, self._checker, policy, on_event, asked).run()
@@ -166,6 +182,8 @@ def tune(
     space: Space | Mapping[str, Any] | None = None,
     budget_scalars: int | None = DEFAULT_BUDGET_SCALARS,
     baselines: Sequence[str] | None = None,
+    spills_allowed: bool = True,
+    cache_context: CacheContext = "warm",
     policy: CostPolicy = DEFAULT_POLICY,
     on_event: Heard | None = None,
     cancelled: Callable[[], bool] | None = None,
@@ -173,12 +191,13 @@ def tune(
     """Search one case; see :class:`Tuner`, which several cases share."""
     if device.available and not isinstance(space, Space):
         space = resolve_space(space or {}, case, device.target)  # bad words cost no process
-    with Tuner(device, work_dir) as tuner:
+    with Tuner(device, work_dir, cache_context=cache_context) as tuner:
         return tuner.tune(
             case,
             space=space,
             budget_scalars=budget_scalars,
             baselines=baselines,
+            spills_allowed=spills_allowed,
             policy=policy,
             on_event=on_event,
             cancelled=cancelled,

@@ -89,6 +89,9 @@ def check_record(record: AuditedRecord, case: AuditedCase, scope: Mapping[str, A
         toolchain, device = scope["toolchain_fingerprint"], scope["device"]["digest"]
         book.equal(name, "toolchain_fingerprint", document["toolchain_fingerprint"], toolchain, "the scope's")
         book.equal(name, "device_digest", document["device_digest"], device, "the scope's")
+        for metric in METRICS:
+            context = document["timing"][metric].get("cache_context", "warm")
+            book.equal(name, f"timing.{metric}.cache_context", context, scope["cache_context"], "the scope's")
     _check_timing(record, book)
     _check_duration(record, book)
     _check_errors(record, book)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from catalogs import sha256_hex
+from search.errors import InvalidInput, Problem
 
 DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {
     "cpu": ("float32", "float16", "bfloat16", "int32"),
@@ -15,6 +16,9 @@ DTYPES_BY_TARGET: dict[str, tuple[str, ...]] = {
 """Tensor dtypes that each target's lowering accepts today."""
 
 _NOT_OF_COMPILING = frozenset(("driver_version", "timing_sources_sha256"))
+CacheContext = Literal["warm", "cold"]
+CACHE_CONTEXTS: tuple[CacheContext, ...] = ("warm", "cold")
+"""*warm*: the same buffers at each call; *cold*: buffers that rotate through more than the last-level cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,16 @@ class DeviceSpec:
         machine = self.identity_digest if self.target == "cpu" else self.architecture
         return f"{self.target}-{sha256_hex({'machine': machine, 'toolchain': tools})[:16]}"
 
+    @property
+    def cache_contexts(self) -> tuple[CacheContext, ...]:
+        """What a job may ask for: a CPU's timing loop reuses its buffers, and compile-only devices time nothing."""
+        return CACHE_CONTEXTS if self.target == "cuda" and self.timed else ("warm",)
+
+    @property
+    def tells_spills(self) -> bool:
+        """Whether the code facts of this device know spills, so that they can be forbidden."""
+        return self.target == "cuda"
+
     def document(self) -> dict[str, Any]:
         """JSON form, as in ``GET /v1/devices``."""
         out = dict(vars(self))
@@ -99,3 +113,21 @@ def why_untimed(device: Mapping[str, Any]) -> str | None:
     if device.get("timed", True):
         return None
     return f"{device['id']} is compile-only: candidates are built, inspected and checked in a simulation, never timed"
+
+
+def check_cache_context(cache_context: str, device: DeviceSpec) -> None:
+    """InvalidInput for a context in which the device does not measure."""
+    if cache_context in device.cache_contexts:
+        return
+    message = f"{device.id} has no such cache context"
+    if cache_context in CACHE_CONTEXTS:
+        message = device.untimed or f"{device.id} measures warm alone: its timing loop calls on the same buffers"
+    allowed = list(device.cache_contexts)
+    raise InvalidInput([Problem(field="/cache_context", value=cache_context, message=message, allowed=allowed)])
+
+
+def check_spills_allowed(spills_allowed: bool, device: DeviceSpec) -> None:
+    """InvalidInput where spills are forbidden and the device's code facts do not tell them."""
+    if not spills_allowed and not device.tells_spills:
+        message = f"the code facts of {device.id} do not tell spills, so they cannot be forbidden"
+        raise InvalidInput([Problem(field="/spills_allowed", value=False, message=message, allowed=[True])])

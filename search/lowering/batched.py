@@ -95,6 +95,10 @@ class BatchedBuild(ABC, Generic[K]):
     def source(self, tilelang_text: str, kernel: K) -> Source:
         """Everything needed to build the kernel by hand."""
 
+    def spills(self, facts: CodeFacts) -> Rejected | None:
+        """The rejection of code that spills, where spills are forbidden; None when it does not, or nobody can tell."""
+        return None
+
     @abstractmethod
     def compile(self, kernels: Mapping[str, Lowered[K]]) -> dict[str, Built]:
         """One compiler call for kernels by symbol; what came of each."""
@@ -151,7 +155,16 @@ class BatchedBuild(ABC, Generic[K]):
         if found is not None:
             # equal code may come from other text
             facts = replace(found[1], tilelang_sha256=_text_sha256(source))
-            return BuildResult(id=request.id, artifact=found[0], facts=facts, lower_seconds=seconds, build_key=key)
+            rejection = self._forbidden(request, facts)
+            artifact = found[0] if rejection is None else None
+            return BuildResult(
+                id=request.id,
+                artifact=artifact,
+                facts=facts,
+                rejection=rejection,
+                lower_seconds=seconds,
+                build_key=key,
+            )
         return Lowered(request=request, source=source, kernel=kernel, numerics=numerics, lower_seconds=seconds)
 
     def _found(self, key: str) -> tuple[Artifact, CodeFacts] | None:
@@ -172,18 +185,23 @@ class BatchedBuild(ABC, Generic[K]):
     def _result(self, one: Lowered[K], built: Built, seconds: float) -> BuildResult:
         facts = built.facts and replace(built.facts, tilelang_sha256=one.text_sha256, numerics=one.numerics)
         key = self._key(one.source)
-        if built.artifact is not None:
+        rejection, artifact = built.rejection, built.artifact
+        if artifact is not None:
             assert facts is not None
-            self.store.save_build(key, built.artifact, facts)
+            self.store.save_build(key, artifact, facts)  # for whoever allows spills
+            rejection = self._forbidden(one.request, facts)
         return BuildResult(
             id=one.request.id,
-            artifact=built.artifact,
+            artifact=artifact if rejection is None else None,
             facts=facts,
-            rejection=built.rejection,
+            rejection=rejection,
             lower_seconds=one.lower_seconds,
             compile_seconds=seconds,
             build_key=key,
         )
+
+    def _forbidden(self, request: BuildRequest, facts: CodeFacts) -> Rejected | None:
+        return None if request.spills_allowed else self.spills(facts)
 
     def _key(self, source: Source) -> str:
         return hashlib.sha256(f"{source.source_sha256} {self.toolchain}".encode()).hexdigest()

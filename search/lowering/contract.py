@@ -153,15 +153,18 @@ class BuildRequest:
     """``Case.document()``."""
     candidate: Mapping[str, Any]
     """``Candidate.document()``."""
+    spills_allowed: bool = True
+    """False: machine code that spills registers is rejected (stage ``resources``), where code facts tell spills."""
 
     def document(self) -> dict[str, Any]:
         """JSON form."""
-        return {"id": self.id, "case": dict(self.case), "candidate": dict(self.candidate)}
+        document = {"id": self.id, "case": dict(self.case), "candidate": dict(self.candidate)}
+        return document if self.spills_allowed else {**document, "spills_allowed": False}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> BuildRequest:
         """Inverse of :meth:`document`."""
-        return cls(id=document["id"], case=document["case"], candidate=document["candidate"])
+        return cls(**{k: document[k] for k in cls.__dataclass_fields__ if k in document})
 
 
 @dataclass(frozen=True, kw_only=True)

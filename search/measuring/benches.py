@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from search.device.spec import CacheContext as CacheContext
 from search.device.spec import DeviceSpec
 from search.measuring.timers import ensure_timer
-
-CacheContext = Literal["warm", "cold"]
 
 
 @dataclass(frozen=True, kw_only=True)

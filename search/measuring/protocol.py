@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from search.device.spec import CacheContext
 from search.lowering.contract import Artifact
 from search.outcome import Rejected
 
@@ -65,13 +66,13 @@ class PhaseTiming:
     conditions: Mapping[str, Any] | None = None
     """On a GPU: its clocks, heat and throttling while the samples were taken, how often they were taken again, and what
     still deviates (``measuring.gpu.conditions``)."""
+    cache_context: CacheContext | None = None
+    """``cold`` where buffers rotated through more than the last-level cache; None: warm."""
 
     def document(self) -> dict[str, Any]:
-        """JSON form; conditions only where there are any."""
+        """JSON form; conditions, and a cache context that is not warm, only where there are any."""
         out = {**vars(self), "samples_seconds": list(self.samples_seconds)}
-        if self.conditions is None:
-            del out["conditions"]
-        return out
+        return {name: value for name, value in out.items() if value is not None}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> PhaseTiming:
@@ -81,6 +82,7 @@ class PhaseTiming:
             median_seconds=document["median_seconds"],
             calls_per_sample=document["calls_per_sample"],
             conditions=document.get("conditions"),
+            cache_context=document.get("cache_context"),
         )
 
 

@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from search.children.child import ChildGone, ChildTimeout
-from search.device.spec import DeviceSpec
+from search.device.spec import CacheContext, DeviceSpec, check_cache_context
 from search.errors import Cancelled, ChildFailed, DeviceContended, InvalidInput, Problem
 from search.measuring.baselines import measure_baseline
-from search.measuring.benches import CacheContext, ChildKind, Children, children_of
+from search.measuring.benches import ChildKind, Children, children_of
 from search.measuring.device_lock import CoreTurns, DeviceLock
 from search.measuring.finals import measure_finals
 from search.measuring.progress import DOING, IDLE
@@ -32,6 +33,7 @@ from search.measuring.protocol import (
     MeasureResult,
     Phase,
     PhaseTiming,
+    Timing,
     timing_from_document,
 )
 from search.measuring.rejections import died, timed_out
@@ -75,7 +77,8 @@ class Measurer:
         if device.target != "cpu" and device.uuid is None:
             message = "nothing runs on a compile-only device; it cannot be measured"
             raise InvalidInput([Problem(field="/device", value=device.id, message=message, allowed="an attached one")])
-        self.device = device
+        check_cache_context(cache_context, device)
+        self.device, self.cache_context = device, cache_context
         self._work_dir = Path(work_dir)
         self._work_dir.mkdir(parents=True, exist_ok=True)
         self._timeouts = Timeouts(item_seconds=child_timeout_seconds, prepare_seconds=prepare_timeout_seconds)
@@ -172,7 +175,7 @@ class Measurer:
         others start over.
         """
         with self._device(cancelled):
-            return self._alone(
+            samples = self._alone(
                 cancelled,
                 lambda: measure_finals(
                     self._kernels,
@@ -184,6 +187,8 @@ class Measurer:
                     cancelled=cancelled,
                 ),
             )
+        phases = {id_: self._told(timing) for id_, timing in samples.extra_phases.items()}
+        return replace(samples, extra_phases=phases)
 
     def baseline(
         self,
@@ -202,7 +207,7 @@ class Measurer:
             problem = Problem(field="/baselines", value=name, message="unknown baseline", allowed=list(BASELINES))
             raise InvalidInput([problem])
         with self._device(cancelled):
-            return self._alone(
+            samples = self._alone(
                 cancelled,
                 lambda: measure_baseline(
                     self._torch,
@@ -215,6 +220,7 @@ class Measurer:
                     cancelled=cancelled,
                 ),
             )
+        return replace(samples, timing=self._told(samples.timing))
 
     def copy(
         self, case: Case, size_bytes: int, *, cancelled: Asked = _never, protocol: str = "search"
@@ -243,7 +249,13 @@ class Measurer:
             answer = self._alone(cancelled, copied)
             if answer["event"] == "fault":
                 return Rejected.from_document(answer["rejection"])
-            return timing_from_document(answer["timing"])["device_batch"]
+            return self._told(timing_from_document(answer["timing"]))["device_batch"]
+
+    def _told(self, timing: Timing) -> Timing:
+        """The timing, saying so where it was not taken warm."""
+        if self.cache_context == "warm":
+            return timing
+        return {phase: replace(taken, cache_context=self.cache_context) for phase, taken in timing.items()}
 
     @contextmanager
     def _device(self, cancelled: Asked) -> Iterator[None]:
@@ -288,7 +300,7 @@ class Measurer:
             return MeasureResult(
                 id=item.id,
                 checks=Checks.from_document(checks) if checks else None,
-                timing=timing_from_document(answer.get("timing") or {}),
+                timing=self._told(timing_from_document(answer.get("timing") or {})),
                 rejection=Rejected.from_document(rejection) if rejection else None,
                 started_at=started,
                 finished_at=utc_now(),

@@ -38,7 +38,7 @@ def bundle(
             "toolchain": dict(device.toolchain),
             "toolchain_fingerprint": device.toolchain_fingerprint,
             "threads": 1,
-            "cache_context": "warm",
+            "cache_context": state.replay.cache_context,
         },
         "rounds": state.replay.rounds,
         "protocol": PROTOCOLS["acceptance"].document(),

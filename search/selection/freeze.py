@@ -30,7 +30,7 @@ _TRIAL_OF: Mapping[Role, str] = {"candidate": "winner", "reference": "reference"
 _TIES_OF: Mapping[Role, str] = {"candidate": "tie_set", "reference": "reference_tie_set"}
 
 
-def lookup_key(case: Case, *, device: str, toolchain: str) -> LookupKey:
+def lookup_key(case: Case, *, device: str, toolchain: str, cache_context: str = "warm") -> LookupKey:
     """The key of a case on a device (identity digest) with a toolchain (fingerprint)."""
     return LookupKey(
         program_digest=program_digest(case.program, case.params),
@@ -38,6 +38,7 @@ def lookup_key(case: Case, *, device: str, toolchain: str) -> LookupKey:
         dtypes=dict(case.dtypes),
         device=device,
         toolchain=toolchain,
+        cache_context=cache_context,
     )
 
 
@@ -57,7 +58,8 @@ def kernel_row(case: Case) -> KernelRow:
 
 
 def settled_key(settled: Mapping[str, Any], *, device: str, toolchain: str) -> LookupKey:
-    """The key under which a settled case's entries are found. Needs ``case`` and ``program_digest`` alone."""
+    """The key under which a settled case's entries are found. Needs ``case`` and ``program_digest``, and
+    ``cache_context`` where that was not warm."""
     case = settled["case"]
     return LookupKey(
         program_digest=settled["program_digest"],
@@ -65,6 +67,7 @@ def settled_key(settled: Mapping[str, Any], *, device: str, toolchain: str) -> L
         dtypes=dict(case["dtypes"]),
         device=device,
         toolchain=toolchain,
+        cache_context=settled.get("cache_context") or "warm",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from search.device.spec import CacheContext
 from search.errors import InvalidInput, Problem
 
 ArmName = Literal["R", "C", "D", "I", "A", "T"]
@@ -66,6 +67,8 @@ class Replay:
 
     rounds: int
     cases: tuple[ReplayCase, ...]
+    cache_context: CacheContext = "warm"
+    """That of the catalog's keys: every arm is timed so."""
 
 
 def arms_of(*, reference: Arm, candidate: Arm, default: Arm, incumbent: Arm | None) -> dict[str, Arm]:

@@ -9,7 +9,7 @@ from typing import Any
 from catalogs.fields import is_sha256
 from catalogs.key import ANY_TOOLCHAIN, AnyToolchain
 from catalogs.lookup import Query
-from search.device.spec import DeviceSpec
+from search.device.spec import CACHE_CONTEXTS, DeviceSpec
 from search.errors import InvalidInput, Problem
 from search.program.case import Case
 from search.program.digest import program_digest
@@ -22,7 +22,7 @@ from search.selection.freeze import lookup_key
 from tuner_service.api.query import parse_pairs
 
 ANY_WORD = "any"
-WHERE_KEYS = ("device", "toolchain", "catalog")
+WHERE_KEYS = ("device", "toolchain", "catalog", "cache_context")
 QUESTION_KEYS = (*CASE_KEYS, *WHERE_KEYS)
 
 
@@ -100,18 +100,30 @@ def case_of_body(body: Mapping[str, Any], *, limits: Limits) -> Case:
 
 
 def question(
-    case: Case, *, device: str | None, toolchain: str | None, devices: Mapping[str, DeviceSpec], pointer: str
+    case: Case,
+    *,
+    device: str | None,
+    toolchain: str | None,
+    cache_context: str | None,
+    devices: Mapping[str, DeviceSpec],
+    pointer: str,
 ) -> Query:
     """The exact key of a case on a device.
 
     ``device``: id, kind, or identity digest; ``toolchain``: fingerprint or ``any``. Left out, each is that of the
-    one attached device. Raises InvalidInput whose fields begin with ``pointer``.
+    one attached device, and ``cache_context`` is warm. Raises InvalidInput whose fields begin with ``pointer``.
     """
+    if cache_context not in (None, *CACHE_CONTEXTS):
+        message = "unknown cache context"
+        problem = Problem(
+            field=f"{pointer}/cache_context", value=cache_context, message=message, allowed=list(CACHE_CONTEXTS)
+        )
+        raise InvalidInput([problem])
     identity, fingerprint = _device(device, devices, pointer)
     return Query(
         kernel=case.kernel,
         params=dict(case.params),
-        key=lookup_key(case, device=identity, toolchain=""),
+        key=lookup_key(case, device=identity, toolchain="", cache_context=cache_context or "warm"),
         toolchain=_toolchain(toolchain, fingerprint, pointer),
     )
 

@@ -55,7 +55,16 @@ class JobRequest(BaseModel):
     private_budget_scalars: int | None = Field(
         64, description="Most private scalars that one lane may own; null is unlimited."
     )
+    spills_allowed: bool = Field(
+        True,
+        description="False, on CUDA devices alone: code that spills registers is rejected (`resources`, `spills`).",
+    )
     protocol: str = Field("search", description="How candidates are timed.")
+    cache_context: Literal["warm", "cold"] = Field(
+        "warm",
+        description="`warm`: the same buffers at each call. `cold`, on GPUs alone: buffers that rotate through more "
+        "than the last-level cache. It is part of a winner's key.",
+    )
     baselines: list[str] = Field(
         ["torch_eager"],
         description="`torch_eager`, `torch_compile`, `inductor_core`, or none. A compile-only device has none.",
@@ -77,6 +86,7 @@ class LookupRequest(CaseRequest):
     catalog: str | None = Field(
         None, description="A frozen catalog to look in, by alias or digest; left out: winners of all jobs."
     )
+    cache_context: Literal["warm", "cold"] | None = Field(None, description="How it was measured; left out: warm.")
 
 
 class CaseDocument(Document):

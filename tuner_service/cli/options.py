@@ -47,6 +47,13 @@ BudgetOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--budget", metavar="N|none", help="Private scalars a lane may hold; none = unlimited. Default 64."),
 ]
+NoSpillsOption: TypeAlias = Annotated[
+    bool, typer.Option("--forbid-spills", help="Reject code that spills registers. CUDA devices only.")
+]
+CacheContextOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--cache-context", metavar="warm|cold", help="Buffers reused at each call, or not. Cold: GPUs only."),
+]
 DeviceOption: TypeAlias = Annotated[
     str, typer.Option("--device", help="A device kind or id, or a compile-only one: cuda-sm_90.")
 ]

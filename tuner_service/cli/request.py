@@ -187,6 +187,8 @@ def build_request(
     labels: Sequence[str] | None = None,
     priority: int | None = None,
     limits: Mapping[str, float] | None = None,
+    spills_allowed: bool = True,
+    cache_context: str | None = None,
 ) -> Document:
     """The body of ``POST /v1/jobs``; what was not said is left out, so that the service's defaults hold."""
     body: Document = {"cases": [dict(case) for case in cases], "device": device}
@@ -194,6 +196,10 @@ def build_request(
         body["space"] = parse_space(space)
     if budget is not None:
         body["private_budget_scalars"] = parse_budget(budget)
+    if not spills_allowed:
+        body["spills_allowed"] = False
+    if cache_context is not None:
+        body["cache_context"] = cache_context
     if baselines:
         body["baselines"] = [] if list(baselines) == ["none"] else list(baselines)
     if labels:

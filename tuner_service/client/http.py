@@ -211,6 +211,7 @@ class Client:
         device: str | None = None,
         toolchain: str | None = None,
         catalog: str | None = None,
+        cache_context: str | None = None,
     ) -> Document:
         """Exact lookup of a winner, in a frozen catalog (alias or digest) if one is named.
 
@@ -219,7 +220,7 @@ class Client:
         """
         if program is not None:
             asked: Document = {"program": program, "dims": dims, "dtypes": dtypes, "params": params}
-            asked |= {"device": device, "toolchain": toolchain, "catalog": catalog}
+            asked |= {"device": device, "toolchain": toolchain, "catalog": catalog, "cache_context": cache_context}
             body = {name: value for name, value in asked.items() if value is not None}
             return self._document("POST", "/v1/winners", json=body)
         if kernel is None:
@@ -228,12 +229,8 @@ class Client:
         for name, pairs in (("dtypes", dtypes), ("params", params)):
             if pairs:
                 query[name] = _pairs(pairs)
-        if device is not None:
-            query["device"] = device
-        if toolchain is not None:
-            query["toolchain"] = toolchain
-        if catalog is not None:
-            query["catalog"] = catalog
+        where = {"device": device, "toolchain": toolchain, "catalog": catalog, "cache_context": cache_context}
+        query |= {name: value for name, value in where.items() if value is not None}
         return self._document("GET", "/v1/winners", params=query)
 
     # Catalogs

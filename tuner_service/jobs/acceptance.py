@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from catalogs import Catalog, Entry
-from search.device.spec import DeviceSpec
+from search.device.spec import CacheContext, DeviceSpec
 from search.program.report import Report
 from search.replay.records import replay_document
 from search.selection.replay import DEFAULT_ROUNDS, Arm, Replay, ReplayCase, arms_of, check_rounds
@@ -78,6 +78,7 @@ def accept(
         stored = {name: Catalog.from_bytes(body.encode(), digest=name) for name, body in bodies.items()}
         replay = Replay(
             rounds=request.rounds,
+            cache_context=_cache_context(stored[digest], stored.get(incumbent or ""), request.alias),
             cases=_cases(session, stored[digest], stored[row["other"]], stored.get(incumbent or "")),
         )
         acceptances.insert_acceptance(
@@ -122,6 +123,20 @@ def _device(identity_digest: str, devices: Mapping[str, DeviceSpec]) -> DeviceSp
         f"the catalog is for a device with the identity {identity_digest}, and none such is attached",
         members={"attached": attached},
     )
+
+
+def _cache_context(candidate: Catalog, incumbent: Catalog | None, alias: str) -> CacheContext:
+    """The one in which the candidate's entries were measured. Conflict where the incumbent's were in another."""
+    mine, theirs = (
+        {entry.key.cache_context for entry in catalog.entries} if catalog else set()
+        for catalog in (candidate, incumbent)
+    )
+    if theirs - mine:
+        raise Conflict(
+            f"the catalog was measured {', '.join(sorted(mine))} and what alias {alias!r} names "
+            f"{', '.join(sorted(theirs))}: they cannot be compared; accept it for an alias of its own"
+        )
+    return "cold" if "cold" in mine else "warm"
 
 
 def _cases(

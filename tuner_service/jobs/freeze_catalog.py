@@ -126,7 +126,14 @@ def _matches(case: Mapping[str, Any], one: Mapping[str, Any]) -> bool:
 
 
 def _one_device(rows: Iterable[Mapping[str, Any]]) -> DeviceSpec:
-    """A catalog is of one device with one toolchain."""
+    """A catalog is of one device with one toolchain, measured in one cache context."""
+    contexts = {row["cache_context"]: row for row in rows}
+    if len(contexts) > 1:
+        one, other = list(contexts.values())[:2]
+        raise Conflict(
+            f"job {one['job_id']} measured {one['cache_context']} and job {other['job_id']} {other['cache_context']}; "
+            "freeze them apart",
+        )
     found = {(row["device"]["identity_digest"], row["device"]["toolchain_fingerprint"]): row for row in rows}
     if len(found) > 1:
         one, other = list(found.values())[:2]

@@ -126,6 +126,8 @@ def _state(session: Session, case: Mapping[str, Any]) -> CaseState:
         trials=tuple(_trial_state(row) for row in trials.ledger_rows(session, case["id"])),
         baselines_wanted=tuple(job["request"]["baselines"]),
         untimed=why_untimed(job["device"]),
+        spills_allowed=job["request"].get("spills_allowed", True),
+        cache_context=job["request"].get("cache_context", "warm"),
     )
     standing = state.trials
     for document in cases.case_events(session, [case["id"]]).get(case["id"], []):

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from search.device.spec import DTYPES_BY_TARGET, DeviceSpec
+from search.device.spec import (
+    CACHE_CONTEXTS,
+    DTYPES_BY_TARGET,
+    CacheContext,
+    DeviceSpec,
+    check_cache_context,
+    check_spills_allowed,
+)
 from search.errors import InvalidInput, Problem
 from search.measuring.protocol import BASELINES
 from search.planning.budget import DEFAULT_BUDGET_SCALARS, validate_budget
@@ -23,7 +30,10 @@ from search.space.knobs import target_knobs
 from search.space.resolve import resolve_space
 from tuner_service.jobs.limits import DEFAULT_PRIORITY, read_limits, read_priority
 
-KEYS = ("cases", "device", "space", "private_budget_scalars", "protocol", "baselines", "labels", "priority", "limits")
+KEYS = (
+    *("cases", "device", "space", "private_budget_scalars", "spills_allowed"),
+    *("protocol", "cache_context", "baselines", "labels", "priority", "limits"),
+)
 SEARCH_PROTOCOLS = ("search",)
 """Protocols that a job may ask for: finals and acceptance are not ways to search."""
 DEFAULT_DEVICE = "cpu"
@@ -63,6 +73,8 @@ class ResolvedRequest:
     protocol: str
     labels: Mapping[str, str]
     priority: int
+    spills_allowed: bool = True
+    cache_context: CacheContext = "warm"
 
 
 def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Limits) -> ResolvedRequest:
@@ -81,6 +93,7 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
     protocol = body.get("protocol", SEARCH_PROTOCOLS[0])
     if protocol not in SEARCH_PROTOCOLS:
         report.add("/protocol", protocol, "unknown protocol", list(SEARCH_PROTOCOLS))
+    spills_allowed, cache_context = _spills_allowed(body, device, report), _cache_context(body, device, report)
     baselines = _baselines(body, device, report)
     labels = read_labels(body.get("labels", {}), limits, report)
     priority = read_priority(body.get("priority", DEFAULT_PRIORITY), report)
@@ -97,6 +110,9 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
         "protocol": protocol,
         "baselines": list(baselines),
         "labels": labels,
+        # Said only where they are not what they always were, so that older requests stay as they are.
+        **({} if spills_allowed else {"spills_allowed": False}),
+        **({} if cache_context == "warm" else {"cache_context": cache_context}),
         **({"priority": priority} if priority != DEFAULT_PRIORITY else {}),
         **({"limits": seconds} if seconds else {}),
     }
@@ -109,6 +125,8 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
         protocol=protocol,
         labels=labels,
         priority=priority,
+        spills_allowed=spills_allowed,
+        cache_context=cache_context,
     )
 
 
@@ -253,6 +271,34 @@ def _budget(body: Mapping[str, Any], report: Report) -> int | None:
     except InvalidInput as error:
         report.extend(error.problems)
         return None
+
+
+def _spills_allowed(body: Mapping[str, Any], device: DeviceSpec | None, report: Report) -> bool:
+    given = body.get("spills_allowed", True)
+    if not isinstance(given, bool):
+        report.add("/spills_allowed", given, "expected true or false", [True, False])
+        return True
+    if device is not None:
+        try:
+            check_spills_allowed(given, device)
+        except InvalidInput as error:
+            report.extend(error.problems)
+    return given
+
+
+def _cache_context(body: Mapping[str, Any], device: DeviceSpec | None, report: Report) -> CacheContext:
+    given = body.get("cache_context", "warm")
+    known = next((word for word in CACHE_CONTEXTS if word == given), None)
+    if known is None:
+        allowed = list(device.cache_contexts if device else CACHE_CONTEXTS)
+        report.add("/cache_context", given, "unknown cache context", allowed)
+        return "warm"
+    if device is not None:
+        try:
+            check_cache_context(known, device)
+        except InvalidInput as error:
+            report.extend(error.problems)
+    return known
 
 
 def _baselines(body: Mapping[str, Any], device: DeviceSpec | None, report: Report) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from search.device.spec import DeviceSpec
+from search.device.spec import CacheContext, DeviceSpec
 from search.events import Event
 from search.ledger import CaseState
 from search.lowering.artifact_cache import ArtifactCache, Located, built_here
@@ -66,10 +66,10 @@ class Toolbox:
             with self._builders.lent((device.target, device.architecture), make) as builder:
                 yield from perform(step, state, case, self._tools(cancelled, builder=builder))
         elif device.timed:
-            kind = (device.id, device.measure_cpus)
+            kind = (device.id, device.measure_cpus, state.cache_context)
             # An idle child on the same GPU would count as somebody else's load.
             self._measurers.rest(lambda other: other != kind and isinstance(other, tuple) and other[0] == device.id)
-            with self._measurers.lent(kind, lambda: self._new_measurer(device)) as measurer:
+            with self._measurers.lent(kind, lambda: self._new_measurer(device, state.cache_context)) as measurer:
                 located = self._libraries(device, cancelled)
                 yield from perform(step, state, case, self._tools(cancelled, measurer=measurer, located=located))
         else:
@@ -83,7 +83,7 @@ class Toolbox:
         tools = ReplayTools(
             builder=lambda cpus: self._new_builder(device, cpus),
             build_cpus=tuple(sorted({*device.compile_cpus, *device.measure_cpus})),
-            measurer=lambda: self._new_measurer(device),
+            measurer=lambda: self._new_measurer(device, state.replay.cache_context),
             cancelled=cancelled,
             compile_timeout_seconds=self._timeout_seconds,
             located=self._libraries(device, cancelled),
@@ -147,5 +147,10 @@ class Toolbox:
             child_timeout_seconds=self._timeout_seconds,
         )
 
-    def _new_measurer(self, device: DeviceSpec) -> Measurer:
-        return Measurer(device, self._work / "measuring", child_timeout_seconds=self._timeout_seconds)
+    def _new_measurer(self, device: DeviceSpec, cache_context: CacheContext) -> Measurer:
+        return Measurer(
+            device,
+            self._work / "measuring",
+            child_timeout_seconds=self._timeout_seconds,
+            cache_context=cache_context,
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from search.errors import ToolchainUnavailable
 from search.lowering.batched import BatchedBuild, Built, Lowered
-from search.lowering.contract import Artifact, BuildRequest, BuildResult, Emitted, Fetch, Source
+from search.lowering.contract import Artifact, BuildRequest, BuildResult, CodeFacts, Emitted, Fetch, Source
 from search.lowering.cuda.architectures import ARCHITECTURES, unknown_limits
 from search.lowering.cuda.compile import BATCH, Member, compile_members
 from search.lowering.cuda.compiler import CudaCompiler
@@ -21,7 +21,7 @@ from search.lowering.cuda.mapping import MappingError, check_mapping
 from search.lowering.cuda.numerics import describe_numerics
 from search.lowering.cuda.nvcc import command_by_hand
 from search.lowering.cuda.passes import planned_load_sites
-from search.lowering.cuda.resources import resource_rejection
+from search.lowering.cuda.resources import resource_rejection, spill_rejection
 from search.lowering.cuda.toolchain import cuda_compiler, toolchain_key
 from search.outcome import Rejected
 from search.planning.schedule import Schedule
@@ -133,6 +133,9 @@ class _Build(BatchedBuild[CudaKernel]):
             header_text=header_text(),
             build_command=command,
         )
+
+    def spills(self, facts: CodeFacts) -> Rejected | None:
+        return spill_rejection(facts)
 
     def compile(self, kernels: Mapping[str, Lowered[CudaKernel]]) -> dict[str, Built]:
         members = [Member(symbol=symbol, cuda_text=one.kernel.renamed(symbol)) for symbol, one in kernels.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from search.lowering.contract import CodeFacts
 from search.lowering.cuda.architectures import SmLimits
 from search.lowering.cuda.facts import KernelFacts
 from search.lowering.cuda.occupancy import registers_of_block
@@ -17,12 +18,10 @@ def resource_rejection(
     limits: SmLimits,
     threads_per_block: int,
     dynamic_shared_bytes: int,
-    spills_allowed: bool = True,
 ) -> Rejected | None:
-    """Why the kernel cannot be launched so on the architecture, or spills though it must not; None: it may run.
+    """Why the kernel cannot be launched so on the architecture; None: it may run.
 
-    Stage ``resources``; reasons ``launch_limits`` (threads), ``registers``, ``local_memory``, ``shared_memory``,
-    ``spills``.
+    Stage ``resources``; reasons ``launch_limits`` (threads), ``registers``, ``local_memory``, ``shared_memory``.
     """
     resources = facts.resources
     if threads_per_block > limits.threads_per_block:
@@ -48,11 +47,16 @@ def resource_rejection(
             "limit_bytes": limits.shared_bytes_per_block,
         }
         return Rejected(stage="resources", reason="shared_memory", detail=detail)
-    if not spills_allowed and (resources.spill_store_bytes or resources.spill_load_bytes):
-        detail = {
-            "spill_store_bytes": resources.spill_store_bytes,
-            "spill_load_bytes": resources.spill_load_bytes,
-            "registers_per_thread": resources.registers,
-        }
-        return Rejected(stage="resources", reason="spills", detail=detail)
     return None
+
+
+def spill_rejection(facts: CodeFacts) -> Rejected | None:
+    """Why code is rejected where spills are forbidden (``resources``, reason ``spills``); None: it spills none."""
+    if not facts.spill_store_bytes and not facts.spill_load_bytes:
+        return None
+    detail = {
+        "spill_store_bytes": facts.spill_store_bytes,
+        "spill_load_bytes": facts.spill_load_bytes,
+        "registers_per_thread": facts.registers,
+    }
+    return Rejected(stage="resources", reason="spills", detail=detail)

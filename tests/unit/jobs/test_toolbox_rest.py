@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from search.device.spec import DeviceSpec
+from search.ledger import CaseState
 from search.perform import Tools
 from search.steps import Measure
 from tuner_service.workers import toolbox
 from tuner_service.workers.toolbox import Toolbox
+
+STATE = CaseState(id="case", trials=(), baselines_wanted=())
 
 
 class Held:
@@ -64,15 +67,15 @@ def test_a_measurer_in_use_outlives_a_rest(monkeypatch: pytest.MonkeyPatch, tmp_
     )
     words: dict[str, Any] = {"device_id": device.id, "cancelled": lambda: False}
     step: Any = Measure.__new__(Measure)
-    events = tools.perform(step, None, None, **words)  # type: ignore[arg-type]
+    events = tools.perform(step, STATE, None, **words)  # type: ignore[arg-type]
     assert next(events) == 0
     tools.rest()
     assert list(events) == [1, 2]
-    assert list(tools.perform(step, None, None, **words)) == [0, 1, 2]  # type: ignore[arg-type]
+    assert list(tools.perform(step, STATE, None, **words)) == [0, 1, 2]  # type: ignore[arg-type]
     assert [one.closed for one in Held.made] == [0], "one measurer serves a device as long as nobody rests"
     tools.rest()
     assert [one.closed for one in Held.made] == [1]
-    events = tools.perform(step, None, None, **words)  # type: ignore[arg-type]
+    events = tools.perform(step, STATE, None, **words)  # type: ignore[arg-type]
     next(events)
     tools.close()
     assert [one.closed for one in Held.made] == [1, 1]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from search.lowering.contract import CodeFacts
 from search.lowering.cuda.architectures import ARCHITECTURES
 from search.lowering.cuda.facts import KernelFacts, code_facts
 from search.lowering.cuda.ptxas import Resources
-from search.lowering.cuda.resources import resource_rejection
+from search.lowering.cuda.resources import resource_rejection, spill_rejection
 from search.lowering.cuda.sass import InstructionCounts
 
 COUNTS = InstructionCounts(
@@ -51,7 +53,6 @@ def kernel(**resources: int) -> KernelFacts:
         ({"stack_bytes": (512 << 10) + 16}, 32, 0, "local_memory"),
         ({"static_shared_bytes": 1 << 10}, 128, 226 << 10, None),
         ({"static_shared_bytes": 1 << 10}, 128, (226 << 10) + 1, "shared_memory"),
-        ({"spill_store_bytes": 8, "spill_load_bytes": 4}, 128, 0, "spills"),
     ],
 )
 def test_limits(resources: dict[str, int], threads: int, dynamic: int, reason: str | None) -> None:
@@ -60,7 +61,6 @@ def test_limits(resources: dict[str, int], threads: int, dynamic: int, reason: s
         limits=ARCHITECTURES["sm_90"],
         threads_per_block=threads,
         dynamic_shared_bytes=dynamic,
-        spills_allowed=False,
     )
     assert (found and found.reason) == reason
     if found is not None:
@@ -83,6 +83,11 @@ def test_a_block_that_fits_one_card_does_not_fit_its_relative() -> None:
 def test_spills_are_refused_only_when_forbidden() -> None:
     arguments = {"limits": ARCHITECTURES["sm_80"], "threads_per_block": 128, "dynamic_shared_bytes": 0}
     assert resource_rejection(kernel(spill_load_bytes=4), **arguments) is None
+    words: dict[str, Any] = {"source_sha256": "", "tilelang_sha256": "", "numerics": {}, **arguments}
+    assert spill_rejection(code_facts(kernel(), **words)) is None
+    found = spill_rejection(code_facts(kernel(spill_load_bytes=4), **words))
+    assert found is not None
+    assert (found.stage, found.reason, found.detail["spill_load_bytes"]) == ("resources", "spills", 4)
 
 
 def test_the_facts_of_a_trial() -> None:

@@ -83,6 +83,10 @@ def get_winner(
             max_length=64,
         ),
     ] = None,
+    cache_context: Annotated[
+        str | None,
+        Query(description="How it was measured, `warm` or `cold`; left out: warm.", max_length=16, examples=["warm"]),
+    ] = None,
     program_digest: Annotated[
         str | None,
         Query(
@@ -91,9 +95,9 @@ def get_winner(
         ),
     ] = None,
 ) -> JSONResponse:
-    """The entry whose program, params, dims, dtypes, device identity, toolchain, threads and metric all equal the asked
-    ones; the newest job wins, or a frozen `catalog` answers. It never guesses: otherwise 404 with the reason, and up to
-    five entries, the nearest first, each with the key fields that differ as `[asked, stored]`."""
+    """The entry whose program, params, dims, dtypes, device identity, toolchain, threads, metric and cache context all
+    equal the asked ones; the newest job wins, or a frozen `catalog` answers. It never guesses: otherwise 404 with the
+    reason, and up to five entries, the nearest first, each with the key fields that differ as `[asked, stored]`."""
     devices = context.probed_devices()
     with context.database.read() as session:
         # a built-in kernel's name means that kernel, unless a digest says otherwise
@@ -107,7 +111,14 @@ def get_winner(
         digest=program_digest,
         sent=sent,
     )
-    query = question(case, device=device, toolchain=toolchain, devices=devices, pointer="/query")
+    query = question(
+        case,
+        device=device,
+        toolchain=toolchain,
+        cache_context=cache_context,
+        devices=devices,
+        pointer="/query",
+    )
     return _answer(context, query, catalog, pointer="/query")
 
 
@@ -137,6 +148,7 @@ def find_winner(context: ContextOf, raw: Annotated[bytes, Depends(read_body)]) -
         case,
         device=body.get("device"),
         toolchain=body.get("toolchain"),
+        cache_context=body.get("cache_context"),
         devices=context.probed_devices(),
         pointer="",
     )

@@ -10,6 +10,7 @@ import typer
 from tuner_service.cli.connect import connected
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.options import (
+    CacheContextOption,
     DataDirOption,
     DeviceOption,
     DimsOption,
@@ -42,6 +43,7 @@ def lookup(
         str | None,
         typer.Option(help="A toolchain fingerprint, or `any`. Default: the device's toolchain as it is now."),
     ] = None,
+    cache_context: CacheContextOption = None,
     url: UrlOption = None,
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
@@ -55,7 +57,7 @@ def lookup(
         if len(cases) != 1:
             raise CommandError("look one shape up at a time")
         try:
-            entry = look_up(client, cases[0], device=device, toolchain=toolchain)
+            entry = look_up(client, cases[0], device=device, toolchain=toolchain, cache_context=cache_context)
         except ApiProblem as problem:
             if "misses" not in problem.problem:
                 raise
@@ -71,7 +73,9 @@ def lookup(
     print_line(f"machine code {entry['code']['artifact_sha256']}")
 
 
-def look_up(client: Client, case: Document, *, device: str, toolchain: str | None = None) -> Document:
+def look_up(
+    client: Client, case: Document, *, device: str, toolchain: str | None = None, cache_context: str | None = None
+) -> Document:
     """The winner's entry for a case of a request. ``toolchain`` None: the attached device's, as it is now."""
     return client.winner(
         kernel=case.get("kernel"),
@@ -81,6 +85,7 @@ def look_up(client: Client, case: Document, *, device: str, toolchain: str | Non
         params=case.get("params"),
         device=device,
         toolchain=toolchain,
+        cache_context=cache_context,
     )
 
 

@@ -12,6 +12,7 @@ from tuner_service.cli.follow import follow
 from tuner_service.cli.options import (
     BaselineOption,
     BudgetOption,
+    CacheContextOption,
     DataDirOption,
     DeviceOption,
     DeviceSecondsOption,
@@ -21,6 +22,7 @@ from tuner_service.cli.options import (
     JsonOption,
     KernelArgument,
     LabelOption,
+    NoSpillsOption,
     ParamOption,
     PriorityOption,
     ProgramOption,
@@ -46,6 +48,8 @@ def tune(
     space: SpaceOption = None,
     budget: BudgetOption = None,
     device: DeviceOption = "cpu",
+    forbid_spills: NoSpillsOption = False,
+    cache_context: CacheContextOption = None,
     baseline: BaselineOption = None,
     label: LabelOption = None,
     priority: PriorityOption = None,
@@ -89,6 +93,8 @@ def tune(
             labels=label,
             priority=priority,
             limits=limits,
+            spills_allowed=not forbid_spills,
+            cache_context=cache_context,
         )
         job = client.submit(body, idempotency_key=idempotency_key)
         if not wait:

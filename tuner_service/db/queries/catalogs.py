@@ -24,8 +24,8 @@ HISTORY_STATES = 50
 def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
     """Every case of a job as freezing reads it, in the order of the request, those without a winner too.
 
-    Each: ``job_id, case_id, case_index, case, program_digest, device, protocol``, ``winner, reference, default`` (trial
-    documents or None), ``tie_set, reference_tie_set, events, error, space, inert_knobs, enumerated``.
+    Each: ``job_id, case_id, case_index, case, program_digest, device, protocol, cache_context``, ``winner, reference,
+    default`` (trial documents or None), ``tie_set, reference_tie_set, events, error, space, inert_knobs, enumerated``.
     """
     job = session.get(Job, job_id, populate_existing=True)
     if job is None:
@@ -47,6 +47,7 @@ def settled_job_cases(session: Session, job_id: str) -> list[dict[str, Any]]:
                 "program_digest": case.program_digest,
                 "device": job.device,
                 "protocol": job.request["protocol"],
+                "cache_context": job.request.get("cache_context", "warm"),
                 "winner": trials.get(result.get("winner") or ""),
                 "reference": trials.get(result.get("reference") or ""),
                 "default": trials.get(defaults.get(case.id, "")),

@@ -27,7 +27,7 @@ def succeeded_job_ids(session: Session) -> list[str]:
 
 def winner_keys(session: Session, job_ids: Sequence[str]) -> list[dict[str, Any]]:
     """The cases of these jobs that have a winner: ``case_id, job_id, position, case`` (document),
-    ``program_digest``, ``device`` (identity digest), ``toolchain`` (fingerprint)."""
+    ``program_digest``, ``device`` (identity digest), ``toolchain`` (fingerprint), ``cache_context`` (None: warm)."""
     query = (
         select(
             Case.id.label("case_id"),
@@ -37,6 +37,7 @@ def winner_keys(session: Session, job_ids: Sequence[str]) -> list[dict[str, Any]
             Case.program_digest,
             Job.device["identity_digest"].as_string().label("device"),
             Job.device["toolchain_fingerprint"].as_string().label("toolchain"),
+            Job.request["cache_context"].as_string().label("cache_context"),
         )
         .join(Job, Job.id == Case.job_id)
         .where(
@@ -53,8 +54,8 @@ def winner_keys(session: Session, job_ids: Sequence[str]) -> list[dict[str, Any]
 def settled_case(session: Session, case_id: str) -> dict[str, Any]:
     """A case with a winner, as ``search.selection.freeze.entry_of`` reads it. KeyError when there is no such case.
 
-    ``job_id, case, program_digest, device`` (DeviceSpec document), ``protocol``, ``winner, reference`` (trial
-    documents), ``tie_set, reference_tie_set``, ``events`` (event documents).
+    ``job_id, case, program_digest, device`` (DeviceSpec document), ``protocol, cache_context``, ``winner, reference``
+    (trial documents), ``tie_set, reference_tie_set``, ``events`` (event documents).
     """
     row = session.execute(select(Case, Job).join(Job, Job.id == Case.job_id).where(Case.id == case_id)).first()
     if row is None or not row.Case.result:
@@ -67,6 +68,7 @@ def settled_case(session: Session, case_id: str) -> dict[str, Any]:
         "program_digest": row.Case.program_digest,
         "device": row.Job.device,
         "protocol": row.Job.request["protocol"],
+        "cache_context": row.Job.request.get("cache_context", "warm"),
         "winner": trials[result["winner"]],
         "reference": trials.get(result["reference"] or ""),
         "tie_set": result["tie_set"],
