@@ -23,7 +23,7 @@ from tuner_service.errors import DatabaseUnavailable
 
 TABLE_LOCK_SECONDS = 60
 """How long a step waits for the transactions of running services to let a table go."""
-_UPGRADING = 0x74756E6572  # "tuner"
+_UPGRADING = 0x74756E65726462  # "tunerdb"; the leader of the API processes holds another
 """Who holds PostgreSQL's advisory lock of this number migrates."""
 
 

@@ -127,7 +127,7 @@ class Holding:
             held: dict[str, float] = {}
             others: dict[str, str] = {}
             with self._database.write() as session:
-                for spec in wanted.values():
+                for spec in sorted(wanted.values(), key=lambda spec: spec.id):  # as others who lock the same rows
                     holder = self._take(session, spec)
                     if holder is None:
                         held[spec.id] = now
