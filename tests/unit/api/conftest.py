@@ -137,10 +137,26 @@ def serve() -> Any:
     return serving
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of a service runs on both kinds: PostgreSQL with the full ones, unless it is marked ``databases``."""
+    if "served" in metafunc.fixturenames:
+        marker = metafunc.definition.get_closest_marker("databases")
+        kinds = marker.args if marker else ("sqlite", pytest.param("postgresql", marks=pytest.mark.full))
+        metafunc.parametrize("served", kinds, indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("data")) as running:
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data_dir = tmp_path_factory.mktemp("data")
+    if request.param == "sqlite":
+        with serving(data_dir) as running:
+            yield running
+        return
+    postgres, template = (request.getfixturevalue(name) for name in ("postgres", "postgres_template"))
+    name = postgres.create(f"TEMPLATE {template} STRATEGY file_copy")
+    with serving(data_dir, database_url=postgres.url(name)) as running:
         yield running
+    postgres.drop(name)
 
 
 @pytest.fixture
