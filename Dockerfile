@@ -18,23 +18,23 @@ COPY catalogs catalogs
 COPY search search
 COPY migrations migrations
 COPY tuner_service tuner_service
-RUN pip install --no-compile '.[postgres]'
+RUN pip install '.[postgres]'
 
 FROM packages AS worker-packages
 # torch first and pinned. Its usual build carries CUDA libraries of several gigabytes, which a CPU worker does not need:
 # name the CPU build, and the index that has it, by build arguments.
 ARG TORCH=torch==2.13.0
 ARG PIP_EXTRA_INDEX_URL=
-RUN pip install --no-compile "${TORCH}"
+RUN pip install "${TORCH}"
 COPY pyproject.toml README.md ./
 COPY catalogs catalogs
 COPY search search
 COPY migrations migrations
 COPY tuner_service tuner_service
-RUN pip install --no-compile '.[postgres,tune]'
+RUN pip install '.[postgres,tune]'
 
 FROM worker-packages AS gpu-worker-packages
-RUN pip install --no-compile '.[postgres,tune,cuda]'
+RUN pip install '.[postgres,tune,cuda]'
 
 FROM ${PYTHON_IMAGE} AS base
 RUN groupadd --gid 10001 tuner \

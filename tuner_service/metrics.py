@@ -71,6 +71,11 @@ ADVANCE_SECONDS = Histogram(
     buckets=_SHORT,
     registry=REGISTRY,
 )
+ARTIFACT_OUTAGES = Counter(
+    "tuner_artifact_outages",
+    "Steps that came to nothing because the shared artifact store could not be reached; they are asked for again.",
+    registry=REGISTRY,
+)
 HTTP_REQUEST_SECONDS = Histogram(
     "tuner_http_request_seconds",
     "Time until the end of an answer, by method, route template and status; an event stream is open for long.",

@@ -18,7 +18,7 @@ from tuner_service.errors import DatabaseProblem
 KEPT_SECONDS = 5.0
 """An answer serves every scrape within this time."""
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
-CAUSES = ("database", "device", "artifacts", "other")
+CAUSES = ("database", "device", "other")
 """Why jobs wait on our side."""
 
 
@@ -117,8 +117,6 @@ def cause(reason: str) -> str:
     """One of ``CAUSES`` for the reason that people read."""
     if reason.startswith("device "):
         return "device"
-    if "artifact" in reason:
-        return "artifacts"
     return "database" if "database" in reason else "other"
 
 

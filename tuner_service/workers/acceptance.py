@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Protocol, cast
@@ -24,7 +23,7 @@ from tuner_service.engine.contract import Task
 from tuner_service.errors import DatabaseFull, DatabaseProblem, OurFault
 from tuner_service.jobs.acceptance_ledger import count_failure, end_acceptance, forget_failures, load_state, record
 from tuner_service.workers.patience import patiently
-from tuner_service.workers.perform import OUTAGE_PAUSE_SECONDS, fatal
+from tuner_service.workers.perform import fatal, outage_pause
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +94,7 @@ class AcceptanceWorker:
             return  # the ledger is the problem: the next advance asks again
         if isinstance(error, ArtifactsUnavailable):
             log.warning("task %s came to nothing: %s; it is asked for again", task.key, error)
-            time.sleep(OUTAGE_PAUSE_SECONDS)
+            outage_pause()
             return
         if isinstance(error, DeviceContended):
             log.warning("task %s measured nothing: %s; it is asked for again", task.key, error)

@@ -36,7 +36,7 @@ from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.limits import limit_reached
 from tuner_service.jobs.opening import case_of
 from tuner_service.jobs.record import record
-from tuner_service.metrics import count_event
+from tuner_service.metrics import ARTIFACT_OUTAGES, count_event
 from tuner_service.workers.patience import patiently
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,12 @@ OUTAGE_PAUSE_SECONDS = 1.0
 """Before a step is asked for again that found the artifact store unreachable."""
 T = TypeVar("T")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def outage_pause() -> None:
+    """Waits a moment, and counts, after a step that found the artifact store unreachable."""
+    ARTIFACT_OUTAGES.inc()
+    time.sleep(OUTAGE_PAUSE_SECONDS)
 
 
 class Tools(Protocol):
@@ -120,7 +126,7 @@ class Worker:
             log.warning("task %s could not record its results: %s", task.key, error)
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
         if isinstance(error, ArtifactsUnavailable):
-            time.sleep(OUTAGE_PAUSE_SECONDS)
+            outage_pause()
         if isinstance(error, DeviceContended | ArtifactsUnavailable):
             log.warning("task %s came to nothing: %s; it is asked for again", task.key, error)
             self._patiently(partial(self._release, task, fault=None, stopped=True))
