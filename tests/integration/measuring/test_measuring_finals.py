@@ -5,10 +5,19 @@ from __future__ import annotations
 import pytest
 
 from search.errors import Cancelled
-from search.measuring.protocol import PHASES, PROTOCOLS
+from search.measuring.protocol import PHASES, PROTOCOLS, Protocol
 
 ROUNDS = PROTOCOLS["finals"].samples
 SITTINGS = PROTOCOLS["finals"].sittings
+BRIEF = Protocol(name="brief", warmup_seconds=0.005, samples=6, batch_seconds=0.002, sittings=2)
+"""For what is not about how long and how often finals sample; six rounds in two processes."""
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch) -> None:
+    monkeypatch.setitem(PROTOCOLS, "brief", BRIEF)
+
+
 # Writes which kernel ran in which process, in order: the letters show the interleaving that really happened.
 TRACED = """
 static FILE *trace; if (!trace) trace = fopen("{path}", "a");
@@ -40,16 +49,16 @@ def test_the_start_rotates_by_one_each_round(measurer, build, case, tmp_path) ->
     """A kernel of 20 ms fills a sample with one call; each turn is one untimed and one timed call."""
     path = tmp_path / "trace"
     items = [build(letter, TRACED.format(path=path, letter=letter)) for letter in "abc"]
-    measurer.finals(case, items)
+    measurer.finals(case, items, protocol="brief")
     sittings: dict[str, str] = {}
     for line in path.read_text().splitlines():
         process, letter = line.split()
         sittings[process] = sittings.get(process, "") + letter
-    assert len(sittings) == SITTINGS
+    assert len(sittings) == BRIEF.sittings
     # what went before, checks and a warm-up, is as many calls as the machine had time for
-    turns = "".join(letters[-2 * 3 * ROUNDS // SITTINGS :] for letters in sittings.values())
+    turns = "".join(letters[-2 * 3 * BRIEF.samples // BRIEF.sittings :] for letters in sittings.values())
     assert turns[::2] == turns[1::2]
-    assert turns[::2] == "".join(("abc", "bca", "cab")[turn % 3] for turn in range(ROUNDS))
+    assert turns[::2] == "".join(("abc", "bca", "cab")[turn % 3] for turn in range(BRIEF.samples))
 
 
 def test_every_sitting_is_a_process_of_its_own(measurer, build, case, tmp_path) -> None:
@@ -72,22 +81,27 @@ def test_every_sitting_is_a_process_of_its_own(measurer, build, case, tmp_path) 
     ],
 )
 def test_a_finalist_that_fails_is_taken_out_and_the_rest_measured(body, reason, measurer, build, case) -> None:
-    finals = measurer.finals(case, [build("a"), build("bad", body), build("c")], all_phases=["a", "bad"])
+    finals = measurer.finals(
+        case, [build("a"), build("bad", body), build("c")], all_phases=["a", "bad"], protocol="brief"
+    )
     assert {name: rejection.reason for name, rejection in finals.rejections.items()} == {"bad": reason}
     assert finals.order == ("a", "c")
-    assert {name: len(samples) for name, samples in finals.samples_seconds.items()} == {"a": ROUNDS, "c": ROUNDS}
+    assert {name: len(samples) for name, samples in finals.samples_seconds.items()} == {
+        "a": BRIEF.samples,
+        "c": BRIEF.samples,
+    }
     assert list(finals.extra_phases) == ["a"]
 
 
 def test_a_finalist_that_hangs_is_taken_out(impatient, build, case) -> None:
     body = "static int n; if (n++ > 2) for (volatile int i = 0;; i = i) ; softmax(x, y, rows); return 0;"
-    finals = impatient.finals(case, [build("a"), build("bad", body)])
+    finals = impatient.finals(case, [build("a"), build("bad", body)], protocol="brief")
     assert finals.rejections["bad"].stage == "timeout"
-    assert len(finals.samples_seconds["a"]) == ROUNDS
+    assert len(finals.samples_seconds["a"]) == BRIEF.samples
 
 
 def test_all_finalists_may_fail(measurer, build, case) -> None:
-    finals = measurer.finals(case, [build("a", "abort();"), build("b", "return 1;")])
+    finals = measurer.finals(case, [build("a", "abort();"), build("b", "return 1;")], protocol="brief")
     assert finals.order == ()
     assert finals.samples_seconds == {}
     assert sorted(finals.rejections) == ["a", "b"]
@@ -110,4 +124,4 @@ def test_finals_can_be_cancelled(measurer, build, case) -> None:
     with pytest.raises(Cancelled):
         measurer.finals(case, [build("a"), build("b")], cancelled=cancelled)
     assert measurer._kernels.pid is None
-    assert measurer.finals(case, [build("a")]).order == ("a",)
+    assert measurer.finals(case, [build("a")], protocol="brief").order == ("a",)
