@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -56,10 +57,11 @@ def test_one_of_a_key_is_enough(warm: WarmChildren, child: Child) -> None:
 
 def test_nobody_waits_for_ever(child: Child) -> None:
     warm = WarmChildren(idle_seconds=0.05)
+    before = set(threading.enumerate())
     warm.keep("key", child)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while child.alive and time.monotonic() < deadline:
-        time.sleep(0.01)
+    (timer,) = set(threading.enumerate()) - before
+    timer.join(PATIENCE_SECONDS)  # a child is one thread's at a time
+    assert not timer.is_alive()
     assert not child.alive
     assert warm.take("key") is None
 
