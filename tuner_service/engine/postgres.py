@@ -76,7 +76,9 @@ class PostgresEngine:
         self._slots = [compiling] * compile_slots + [(device_queue(device),) for device in devices]
         self._lock = threading.Lock()
         self._fetching = threading.Lock()
-        """Held while a task is taken, so that what this process has taken is known whenever it is free."""
+        """Held while a task is taken: whoever has it knows all that this process has taken."""
+        self._asking = False
+        """A task is being taken."""
         self._worker: int | None = None
         self._running: dict[int, _Running] = {}
         self._doubtful = False
@@ -154,10 +156,7 @@ class PostgresEngine:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._gave_up.set()
         if self._worker is not None and not self._is_busy():
-            try:
-                self._queue.unregister(self._worker)
-            except DatabaseProblem as problem:
-                log.info("worker %s could not say that it leaves: %s", self.worker_id, problem)
+            self._leave(self._worker)
         self._queue.close()
 
     def overlap_watch(self) -> Callable[[], bool]:
@@ -221,25 +220,42 @@ class PostgresEngine:
 
     def _fetch(self, queues: Sequence[str]) -> _Running | None:
         with self._fetching:
-            if self._is_leaving():
-                return None
-            if self._worker is None:
-                self._worker = self._queue.register()
-                log.info("worker %s takes tasks (row %d)", self.worker_id, self._worker)
-            if self._doubtful:
-                self._hand_back_unknown(self._worker)
-            self._doubtful = True  # until the answer is here
-            row = self._queue.fetch(self._worker, queues)
-            self._doubtful = False
-            self._note_back()
-            if row is None:
-                return None
-            running = _Running(row=row)
             with self._lock:
-                self._running[row.id] = running
-                if self._stopping.is_set():
-                    running.cancelled.set()
+                if self._is_leaving():
+                    return None
+                self._asking = True
+            row = None
+            try:
+                row = self._ask(queues)
+            finally:
+                running = None if row is None else _Running(row=row)
+                with self._lock:
+                    self._asking = False
+                    if running is not None:
+                        self._running[running.row.id] = running
+                        if self._stopping.is_set():
+                            running.cancelled.set()
+            self._note_back()
             return running
+
+    def _ask(self, queues: Sequence[str]) -> Fetched | None:
+        if self._worker is None:
+            self._worker = self._queue.register()
+            log.info("worker %s takes tasks (row %d)", self.worker_id, self._worker)
+        if self._doubtful:
+            self._hand_back_unknown(self._worker)
+        self._doubtful = True  # until the answer is here
+        row = self._queue.fetch(self._worker, queues)
+        self._doubtful = False
+        return row
+
+    def _leave(self, worker: int) -> None:
+        try:
+            if self._doubtful:
+                self._hand_back_unknown(worker)
+            self._queue.unregister(worker)
+        except DatabaseProblem as problem:
+            log.info("worker %s could not say that it leaves: %s", self.worker_id, problem)
 
     def _hand_back_unknown(self, worker: int) -> None:
         """Tasks that we took in an answer that never came: the ledger asks for them again."""
@@ -348,8 +364,8 @@ class PostgresEngine:
         return self._stopping.is_set() or self._draining.is_set()
 
     def _is_busy(self) -> bool:
-        with self._fetching, self._lock:
-            return bool(self._running)
+        with self._lock:
+            return self._asking or bool(self._running)
 
     def _note_away(self, problem: DatabaseProblem) -> None:
         with self._lock:
