@@ -41,7 +41,7 @@ class Advancer:
         ledger: Ledger,
         engine: Engine,
         devices: Callable[[], Mapping[str, DeviceSpec]],
-        compile_slots: int,
+        compile_slots: int | Callable[[str], int],
         look: Callable[[str], bool] = lambda device_id: True,
         stopped: Callable[[], bool] = lambda: False,
         opening_seconds: float = math.inf,
@@ -50,13 +50,14 @@ class Advancer:
         """``look`` says whether what ``devices`` tells of one holds, and else has it looked at. ``stopped``: whether
         the service is told to stop: a large space must not keep it. ``opening_seconds``: how long one call may write
         the rows of a large space, so that other jobs get their turn; ``again`` hears of a job that is left with more
-        to do."""
+        to do. ``compile_slots``: how many compile tasks run at once, or how many do with one compile key; a job has one
+        more in flight, so that none of them is idle and no other job waits for long."""
         self._database, self._ledger, self._engine, self._devices = database, ledger, engine, devices
         self._look, self._stopped = look, stopped
         self._opening_seconds, self._again = opening_seconds, again
         self._known: set[str] = set()
         """Cases whose program is the submitted one."""
-        self._limits = {"compile": compile_slots + 1, "device": DEVICE_TASKS}
+        self._compile_slots = compile_slots
 
     def advance(self, job_id: str) -> None:
         """Does what can be done for a job now. NotFound; DatabaseProblem and DeviceAwaited (try again later)."""
@@ -109,7 +110,7 @@ class Advancer:
         """Hands out steps, earlier cases first, as far as there is room; ends the job when every case is settled."""
         alive = self._engine.in_flight(job["id"])
         standing = standing_claims(self._database, job["id"], alive)
-        room = Counter(self._limits)
+        room = Counter({"compile": self._compiles(job), "device": DEVICE_TASKS})
         room.subtract(queue_of(one.step) for one in standing)
         with self._database.read() as session:
             rows = cases.case_rows(session, job["id"])
@@ -121,10 +122,15 @@ class Advancer:
             if not self._open(job["id"], row["id"]):
                 return
             unsettled += not self._advance_case(job, row, [c for c in standing if c.case_id == row["id"]], room)
-            if not any(room[queue] > 0 for queue in self._limits):
+            if not any(left > 0 for left in room.values()):
                 return
         if unsettled == 0:
             end_job(self._database, job["id"], "succeeded")
+
+    def _compiles(self, job: Mapping[str, Any]) -> int:
+        """How many compile tasks of a job may be in flight."""
+        slots = self._compile_slots
+        return 1 + (slots if isinstance(slots, int) else slots(DeviceSpec.from_document(job["device"]).compile_key))
 
     def _open(self, job_id: str, case_id: str) -> bool:
         """Whether a case has all its rows now; otherwise the next call goes on where this one ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ class DeviceRegistry:
         self._database, self._lost_seconds = database, lost_seconds
         self._known: dict[str, DeviceSpec] = {}
         self._waiting: dict[str, str] = {}
+        self._slots: dict[str, int] = {}
         self._read = threading.Event()
 
     @property
@@ -41,6 +43,10 @@ class DeviceRegistry:
     def wait_read(self, timeout_seconds: float) -> bool:
         """Whether the registry was read within this time."""
         return self._read.wait(timeout_seconds)
+
+    def compile_slots(self, compile_key: str) -> int:
+        """Compile tasks that the live workers can do at once for this key."""
+        return self._slots.get(compile_key, 0)
 
     def refresh(self) -> bool:
         """Reads it again; True when a device came, went or changed. DatabaseProblem."""
@@ -65,7 +71,7 @@ class DeviceRegistry:
             for job_id, device_id in bound.items()
             if device_id in known and not known[device_id].available
         }
-        self._known = known
+        self._known, self._slots = known, self._count_slots(workers)
         self._read.set()
         return before != known
 
@@ -76,6 +82,13 @@ class DeviceRegistry:
         except DatabaseProblem as error:
             log.warning("the devices of the workers cannot be read: %s", error)
             return False
+
+    def _count_slots(self, workers: list[dict[str, Any]]) -> dict[str, int]:
+        slots: Counter[str] = Counter()
+        for worker in workers:
+            if worker["state"] == "running" and worker["silent_seconds"] < self._lost_seconds:
+                slots.update(dict.fromkeys(worker["compile_keys"], worker["compile_slots"]))
+        return dict(slots)
 
     def _absence(self, device_id: str, workers: list[dict[str, Any]]) -> str | None:
         """Why no worker offers a device now; None when one does. ``workers``: the last started first."""

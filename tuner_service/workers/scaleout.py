@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 1.0
 """How often the registry of devices is read again."""
-COMPILES_PER_JOB = 32
-"""Compile tasks of one job in flight: enough for the pools of several hosts."""
+SPARE_COMPILES = 4
+"""One more compile task of a job waits for each so many slots: several may become free before the next advance."""
 
 
 class RemoteEngine(Engine, Protocol):
@@ -91,7 +91,7 @@ class ScaleOutRuntime:
             ledger=self._ledger,
             engine=engine,
             devices=lambda: self.devices,
-            compile_slots=COMPILES_PER_JOB - 1,
+            compile_slots=self._compile_slots,
             stopped=self._stopping.is_set,
             opening_seconds=OPENING_SECONDS,
             again=lambda job_id: self._loop.wake(job_id),
@@ -224,6 +224,10 @@ class ScaleOutRuntime:
         if not self._reaps:
             self._reaps = True
             self._reaper.start()
+
+    def _compile_slots(self, compile_key: str) -> int:
+        slots = self._registry.compile_slots(compile_key)
+        return slots + slots // SPARE_COMPILES
 
     def _on_heard(self, job_id: str) -> None:
         if self._leadership.leads:

@@ -156,6 +156,22 @@ def test_the_registry_knows_why_a_device_cannot_be_used(
     assert "worker second was last heard of 42 s ago" in str(registry.known[device.id].reason)
 
 
+def test_the_registry_counts_the_compile_slots_of_live_workers(
+    hold: Callable[..., Holding], database: Database, registry: DeviceRegistry
+) -> None:
+    registry.refresh()
+    assert registry.compile_slots("cpu-1") == 0
+    first, second = hold("first"), hold("second", **ELSEWHERE, compile_slots=3)
+    first.beat()
+    second.beat()
+    registry.refresh()
+    assert (registry.compile_slots("cpu-1"), registry.compile_slots("cpu-2")) == (4, 0)
+    let_pass(database, LOST_SECONDS)
+    second.beat()
+    registry.refresh()
+    assert registry.compile_slots("cpu-1") == 3
+
+
 def test_a_device_that_its_worker_cannot_use_says_so(
     hold: Callable[..., Holding], registry: DeviceRegistry, device: DeviceSpec
 ) -> None:
