@@ -24,6 +24,7 @@ from typing import Any
 
 from search.children.entry import Entry
 from search.children.environment import passed_on
+from search.children.scratch import child_folder, remove_child_folder
 from search.children.spawner import SPAWNER
 from search.errors import Cancelled, ChildFailed
 
@@ -94,9 +95,10 @@ class Child:
     """One child process and the conversation with it. Not thread-safe: one conversation at a time."""
 
     def __init__(self, process: subprocess.Popen[bytes], command_fd: int, answer_fd: int, log_fd: int, token: str,
-                 progress_fd: int, module: str) -> None:  # fmt: skip
+                 progress_fd: int, module: str, scratch: str) -> None:  # fmt: skip
         self._process = process
         self._module = module
+        self._scratch = scratch
         self._command_fd = command_fd
         self._answer_fd = answer_fd
         self._progress_fd = progress_fd
@@ -119,7 +121,8 @@ class Child:
     ) -> Child:
         """Start ``python -m module ENTRY arguments...`` in a session of its own, pinned to ``cpus`` if any.
 
-        The child inherits ``lock_fd``, so that a device stays locked while anything of the child lives.
+        The child inherits ``lock_fd``, so that a device stays locked while anything of the child lives. Its temporary
+        directory is a folder of its own, which :meth:`kill` removes.
         """
         token = secrets.token_hex(16)
         command_read, command_write = os.pipe()
@@ -133,9 +136,10 @@ class Child:
             memory_limit_bytes=memory_limit_bytes,
             progress_fd=progress_fd,
         )
-        passed = passed_on()
+        passed, scratch = passed_on(), child_folder()
         path = os.pathsep.join(filter(None, [_PACKAGE_ROOT, passed.get("PYTHONPATH")]))
-        variables = {**passed, **_ONE_THREAD, "PYTHONPATH": path, _TOKEN_NAME: token, **(environment or {})}
+        variables = {**passed, **_ONE_THREAD, "PYTHONPATH": path, "TMPDIR": scratch, _TOKEN_NAME: token}
+        variables |= environment or {}
         # -P: the directory that the service happens to run in is no place to import from.
         command = [sys.executable, "-P", "-m", module, entry.argument(), *arguments]
         inherited = (answer_write, progress_fd) if lock_fd is None else (answer_write, progress_fd, lock_fd)
@@ -154,13 +158,14 @@ class Child:
         except BaseException:
             for fd in (command_write, answer_read, log_read, progress_fd):
                 os.close(fd)
+            remove_child_folder(scratch)
             raise
         finally:
             for fd in (command_read, answer_write, log_write):
                 os.close(fd)
         os.set_blocking(command_write, False)
         os.set_blocking(answer_read, False)
-        return cls(process, command_write, answer_read, log_read, token, progress_fd, module)
+        return cls(process, command_write, answer_read, log_read, token, progress_fd, module, scratch)
 
     @property
     def pid(self) -> int:
@@ -221,6 +226,7 @@ class Child:
         except subprocess.TimeoutExpired:
             raise ChildSurvived(f"child {self.pid} survived SIGKILL for {KILL_GRACE_SECONDS:g} s") from None
         _kill_stragglers(self._token)
+        remove_child_folder(self._scratch)
         self._exit = ChildExit(
             signal_name=_signal_name(-code) if code < 0 else None,
             exit_code=code if code >= 0 else None,

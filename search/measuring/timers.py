@@ -10,11 +10,11 @@ import gc
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from search.children.scratch import scratch_folder
 from search.errors import ToolchainUnavailable
 from search.lowering.command import run_command
 from search.measuring.protocol import Phase, PhaseTiming, Protocol, Timing
@@ -42,7 +42,7 @@ def ensure_timer(work_dir: Path) -> Path:
     library = work_dir / "timer" / f"{key}.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        with scratch_folder("timer", library.parent) as folder:
             built = Path(folder) / "timer.so"
             _run([compiler, *_FLAGS, "-o", str(built), str(_SOURCE)])
             built.replace(library)  # atomic: a reader sees a whole library or none

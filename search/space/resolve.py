@@ -19,6 +19,8 @@ from search.space.knobs import KNOBS, Knob, target_knobs
 from search.space.uses import Use, cacheable_inputs, statement_uses, storable_inputs, streamable
 
 MAX_PROBLEMS_PER_KNOB = 20
+ROW_GROUPS = ("row_block", "rows_per_block")
+"""Knobs that say how many rows are worked on together."""
 
 
 def resolve_space(document: Any, case: Case, target: TargetKind, *, pointer: str = "/space") -> Space:
@@ -27,6 +29,9 @@ def resolve_space(document: Any, case: Case, target: TargetKind, *, pointer: str
     InvalidInput with every problem, pointers under ``pointer``: unknown knobs and knobs of another target (allowed:
     the target's), lists that are empty or no lists, duplicates, values outside the domain, ``input`` maps that name
     what cannot be cached, more than ``MAX_CANDIDATES_PER_CASE`` candidates (counted before any is made).
+
+    Several rows at a time (``ROW_GROUPS``) may be refused, by a limit of the mapping, the budget, or the lowering: one
+    row at a time is always in the space beside them.
     """
     knobs = {knob.name: knob for knob in target_knobs(target)}
     if not isinstance(document, Mapping):
@@ -151,6 +156,8 @@ def _canonical(knob: Knob, values: Sequence[Any], program: _ProgramFacts) -> tup
     if knob.name == "algorithm":
         # words that match nothing here are left out, so that one space can serve several cases
         return tuple(word for word in program.algorithms if word in values)
+    if knob.name in ROW_GROUPS:
+        values = (*values, knob.inert)  # so that one row at a time is left where more of them are refused
     if knob.name != "input":
         return tuple(member for member in knob.domain if any(v == member and type(v) is type(member) for v in values))
     cached = {_cached_by(value, program) for value in values}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
+from search.children.scratch import sweep
 from tuner_service.errors import DataDirInUse, DataDirUnusable
 
 
@@ -43,6 +45,19 @@ class DataDir:
         self._descriptor = descriptor
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def sweep(self) -> list[Path]:
+        """Removes what killed compilers and children left, here and in the temporary directory; which folders it was.
+
+        The directory must be locked: what was being written in it is nobody's any more.
+        """
+        folders = (self.work, *self.work.glob("*/"), *self.work.glob("*/*/"))
+        removed = sweep(folders)
+        for depth in ("", "*/", "*/*/"):
+            for unfinished in self.work.glob(f"{depth}.new-*"):
+                shutil.rmtree(unfinished, ignore_errors=True)
+                removed.append(unfinished)
+        return removed
 
     def unlock(self) -> None:
         """Gives the directory back."""

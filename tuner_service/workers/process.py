@@ -128,6 +128,7 @@ class WorkerProcess:
         """
         self.data_dir.lock()
         try:
+            self.data_dir.sweep()
             if self._prepare():
                 self._work(ready)
         except Cancelled:

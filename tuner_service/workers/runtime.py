@@ -210,6 +210,7 @@ class Runtime:
 
     def _run(self) -> None:
         """The advance thread: probe, recover, then advance what is wanted until told to stop."""
+        self.data_dir.sweep()
         if not self._devices.probe_first():
             return
         self._tools = self._make_tools(self)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from search.children.scratch import scratch_folder
 from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel
 from search.lowering.cpu.facts import FunctionFacts, read_facts
 from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS
@@ -75,7 +75,7 @@ def compile_members(
 
 def compile_library(members: Sequence[Member], *, timeout_seconds: float, cc: str) -> Library:
     """One shared library of all members. Raises CompileError."""
-    with tempfile.TemporaryDirectory(prefix="tuner-build-") as name:
+    with scratch_folder("build") as name:
         folder = Path(name)
         (folder / HEADER.name).write_bytes(HEADER.read_bytes())
         texts = [member.kernel.renamed(member.symbol) for member in members]

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from search.children.scratch import scratch_folder
 from search.errors import ToolchainUnavailable
 from search.lowering.command import run_command
 from search.lowering.file_hashes import FileHashes
@@ -74,7 +74,7 @@ def check(*, work_dir: Path | None = None, cancelled: Callable[[], bool] = lambd
         objdump()
     except ToolchainUnavailable as error:
         return str(error)
-    with tempfile.TemporaryDirectory(prefix="tuner-check-", dir=work_dir) as folder:
+    with scratch_folder("check", work_dir) as folder:
         source, program = Path(folder, "check.c"), Path(folder, "check")
         source.write_text(_PROGRAM)
         command = [cc, *COMPILE_FLAGS, "-I", str(HEADER.parent), str(source), "-o", str(program), *LIBRARIES]

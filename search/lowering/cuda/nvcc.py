@@ -6,11 +6,11 @@ import errno
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from search.children.scratch import scratch_folder
 from search.errors import ToolchainUnavailable
 from search.lowering.command import CommandTimeout, Ended, run_command
 from search.lowering.cuda.compiler import Compiled, CompileError, excerpt
@@ -56,7 +56,7 @@ class Nvcc:
         cancelled: Callable[[], bool] = lambda: False,
     ) -> Compiled:
         """One call; see :meth:`CudaCompiler.compile`."""
-        with tempfile.TemporaryDirectory(prefix="tuner-nvcc-") as name:
+        with scratch_folder("nvcc") as name:
             folder = Path(name)
             (folder / "batch.cu").write_text(cuda_text)
             done = self._run(architecture, folder, timeout_seconds, cancelled)
@@ -85,7 +85,7 @@ class Nvcc:
     def describe(self, sha256: Callable[[str], str], *, cancelled: Callable[[], bool]) -> dict[str, Any]:
         """Version, the programs that it starts, the headers of its toolkit, and the host's preprocessor."""
         *_, version = self._release(cancelled)
-        with tempfile.TemporaryDirectory(prefix="tuner-nvcc-") as name:
+        with scratch_folder("nvcc") as name:
             source = Path(name, "kernel.cu")
             source.write_text("")
             done = run_command(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from search.children.scratch import scratch_folder
 from search.errors import ToolchainUnavailable
 from search.lowering.command import CommandTimeout, run_command
 from search.lowering.cuda import wheels
@@ -35,7 +35,7 @@ def _beside_nvcc() -> str | None:
 
 def disassemble(cubin: bytes) -> str:
     """Every kernel's code as text. Raises ToolchainUnavailable, ValueError when nvdisasm refuses or takes too long."""
-    with tempfile.TemporaryDirectory(prefix="tuner-sass-") as folder:
+    with scratch_folder("sass") as folder:
         path, listing = Path(folder, "batch.cubin"), Path(folder, "batch.sass")
         path.write_bytes(cubin)
         with listing.open("wb") as out:

@@ -7,7 +7,6 @@ own.
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from search.children.child import ChildGone, ChildTimeout
+from search.children.scratch import scratch_folder
 from search.errors import ChildFailed
 from search.measuring.progress import DOING, IDLE
 from search.measuring.protocol import Checks, MeasureResult
@@ -96,7 +96,7 @@ class Simulator:
             yield from self._batch(case, items[start : start + BATCH_KERNELS], cancelled)
 
     def _batch(self, case: Case, items: Sequence[SimulationItem], cancelled: Asked) -> Iterator[MeasureResult]:
-        with tempfile.TemporaryDirectory(prefix="simt-", dir=self._work_dir) as folder:
+        with scratch_folder("simt", self._work_dir) as folder:
             started = utc_now()
             translations, refused = _translated(items)
             with self._turn:
