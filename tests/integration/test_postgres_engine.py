@@ -235,3 +235,13 @@ class TestOutage:
         worker.engine.submit(TASK)
         eventually(lambda: worker.after == ["job_a"])
         assert rows(postgres_url, "procrastinate_workers") == 1
+
+
+def test_lost_notices_keep_no_task_waiting(process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PostgresQueue, "listen", lambda self, queues, **heard: None)
+    worker = process(compile_slots=3)
+    api = process()
+    for number in range(3):
+        api.engine.submit(replace(TASK, key=f"c{number}", queue="compile"))
+    eventually(lambda: len(worker.started) == 3)
+    assert not worker.after, "all three run at once, though one slot looks for all"

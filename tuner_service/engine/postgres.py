@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from tuner_service.engine.contract import Handler, Task
+from tuner_service.engine.overlap import CompileCount
 from tuner_service.engine.queue import Fetched, PostgresQueue, compile_queue, device_queue
 from tuner_service.engine.quiet import ProcessQuietGate, QuietGate
 from tuner_service.errors import DatabaseProblem
@@ -85,9 +86,10 @@ class PostgresEngine:
         """A task may have been taken without our hearing of it."""
         self._woken = threading.Condition()
         self._wakes = 0
+        self._polls: dict[tuple[str, ...], float] = {}
+        """Slots' queues → when one of these slots looks without being told to (monotonic clock)."""
         self._draining, self._stopping, self._gave_up = threading.Event(), threading.Event(), threading.Event()
-        self._compiling = 0
-        self._compiles_started = 0
+        self._compiles = CompileCount()
         self._away = False
         self._threads: list[threading.Thread] = []
 
@@ -161,25 +163,15 @@ class PostgresEngine:
 
     def overlap_watch(self) -> Callable[[], bool]:
         """A function that says whether compiling went on here at any moment since it was last asked."""
-        with self._lock:
-            seen, ran = self._compiles_started, self._compiling > 0
-
-        def overlapped() -> bool:
-            nonlocal seen, ran
-            with self._lock:
-                answer = ran or self._compiling > 0 or self._compiles_started != seen
-                seen, ran = self._compiles_started, self._compiling > 0
-            return answer
-
-        return overlapped
+        return self._compiles.watch()
 
     def _work(self, queues: Sequence[str]) -> None:
         """One slot: takes tasks until it is told to stop, whatever happens to the database."""
-        pauses = _pauses()
+        pauses, noticed = _pauses(), True
         while not (self._stopping.is_set() or self._draining.is_set()):
             seen = self._wakes
             try:
-                worked = self._take(queues)
+                worked = self._take(queues, noticed)
             except DatabaseProblem as problem:
                 self._note_away(problem)
                 self._stopping.wait(next(pauses))
@@ -189,11 +181,13 @@ class PostgresEngine:
                 self._stopping.wait(next(pauses))
                 continue
             pauses = _pauses()
-            if not worked:
-                self._wait(seen)
+            noticed = worked or self._wait(queues, seen)
 
-    def _take(self, queues: Sequence[str]) -> bool:
-        """Takes a task and does it; False when there was none. DatabaseProblem, and nothing is taken then."""
+    def _take(self, queues: Sequence[str], noticed: bool) -> bool:
+        """Takes a task and does it; False when there was none. DatabaseProblem, and nothing is taken then.
+
+        ``noticed``: it was said that there may be one.
+        """
         if queues[0].startswith("device:"):
             running = self._fetch(queues) if self._takes(queues[0].partition(":")[2]) else None
         else:
@@ -202,6 +196,8 @@ class PostgresEngine:
                 running = self._fetch(queues) if granted else None
         if running is None:
             return False
+        if not noticed:
+            self._wake()  # where one notice was lost, others may have been
         with self._gate(running) as granted:
             if granted:
                 self._perform(running)
@@ -267,17 +263,11 @@ class PostgresEngine:
 
     def _perform(self, running: _Running) -> None:
         task = running.task
-        with self._lock:
-            compiles = task.queue == "compile" or task.builds
-            self._compiling += compiles
-            self._compiles_started += compiles
         try:
-            self._handler(task, running.cancelled.is_set)
+            with self._compiles.one() if task.queue == "compile" else nullcontext():
+                self._handler(task, running.cancelled.is_set)
         except BaseException as error:
             self._report(task, error)
-        finally:
-            with self._lock:
-                self._compiling -= compiles
 
     def _finish(self, running: _Running) -> None:
         """Takes the task off the queue, as soon as the database lets us."""
@@ -355,10 +345,17 @@ class PostgresEngine:
             self._wakes += 1
             self._woken.notify_all()
 
-    def _wait(self, seen: int) -> None:
-        """Until something was heard after ``seen``, or it is time to look again."""
+    def _wait(self, queues: Sequence[str], seen: int) -> bool:
+        """Until something was heard after ``seen``, or, False, it is this slot's turn to look: one of its kind does."""
+        kind = tuple(queues)
         with self._woken:
-            self._woken.wait_for(lambda: self._wakes != seen, POLL_SECONDS)
+            while True:
+                poll = self._polls.setdefault(kind, time.monotonic() + POLL_SECONDS)
+                if self._woken.wait_for(lambda: self._wakes != seen, max(0.0, poll - time.monotonic())):
+                    return True
+                if time.monotonic() >= self._polls[kind]:
+                    self._polls[kind] = time.monotonic() + POLL_SECONDS
+                    return False
 
     def _is_leaving(self) -> bool:
         return self._stopping.is_set() or self._draining.is_set()
