@@ -29,6 +29,12 @@ def retimed(one: dict[str, Any]) -> None:
     one["samples_sha256"] = make.sha(one["timing"])
 
 
+def cooled(one: dict[str, Any]) -> None:
+    """The samples were taken in another cache context than the scope's, and say so."""
+    one["timing"]["e2e_batch"]["cache_context"] = "cold"
+    retimed(one)
+
+
 def slow_sample(one: dict[str, Any]) -> list[float]:
     samples: list[float] = one["timing"]["device_batch"]["samples_seconds"]
     return samples
@@ -371,6 +377,7 @@ WHOLE: dict[str, tuple[Damage, str, str]] = {
     "another device's digest": (edit("scope", "device", "digest", value=OTHER), "scope", "device.digest"),
     "another toolchain": (edit("scope", "toolchain", "flags", value=["-O2"]), "scope", "toolchain_fingerprint"),
     "more threads": (edit("scope", "threads", value=2), "catalogs.candidate entry", "key.threads"),
+    "a sample taken cold": (on_record(cooled), "round 2, case 1, arm C", "timing.e2e_batch.cache_context"),
     "a cold cache": (edit("scope", "cache_context", value="cold"), "catalogs.candidate entry", "key.cache_context"),
     "a newer schema": (edit("schema_version", value=2), "bundle", "schema_version"),
     "a schema of old": (edit("schema_version", value=0), "bundle", "schema_version"),
