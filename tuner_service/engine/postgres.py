@@ -106,6 +106,17 @@ class PostgresEngine:
         queues = sorted({queue for slot in self._slots for queue in slot})
         self._queue.listen(queues, on_task=self._wake, on_stop=self._cancel_row)
 
+    def attach(self, device_id: str) -> None:
+        """Give a device its slot, if it has none. Its first tasks are looked for, not announced."""
+        slot = (device_queue(device_id),)
+        with self._lock:
+            if slot in self._slots or self._is_leaving():
+                return
+            self._slots.append(slot)
+            name = f"device-{len(self._slots) - 1}"
+            self._threads.append(threading.Thread(target=self._work, args=(slot,), name=name, daemon=True))
+            self._threads[-1].start()
+
     def submit(self, task: Task) -> bool:
         """Queue a task; False when its key is in flight already, wherever, or the engine stops. DatabaseProblem."""
         return not self._stopping.is_set() and self._queue.submit(task)

@@ -41,12 +41,13 @@ class Devices:
     def __init__(
         self,
         *,
-        database: Database,
+        database: Database | None,
         work: Path,
         probe: Probe,
         compile_only: CompileOnlyDevices,
         stopping: threading.Event,
     ) -> None:
+        """``database``: where they are noted; None where somebody else does that."""
         self._database, self._work, self._probe, self._stopping = database, work, probe, stopping
         self._compile_only = compile_only
         self._attached: dict[str, DeviceSpec] = {}
@@ -198,6 +199,8 @@ class Devices:
 
     def _note(self, *, seen: Mapping[str, DeviceSpec], gone: Mapping[str, DeviceSpec] | None = None) -> bool:
         """Records devices, those that were seen with the time; False when the database has a problem."""
+        if self._database is None:
+            return True
         try:
             with self._database.write() as session:
                 for spec in seen.values():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search.device.spec import DeviceSpec
-from search.errors import Cancelled
+from search.errors import DeviceUnavailable, ToolchainUnavailable
 from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
 from tuner_service.db.engine import Database
@@ -26,8 +26,9 @@ from tuner_service.errors import DatabaseProblem, NotFound
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.quarantine import Quarantines
 from tuner_service.workers.acceptance import AcceptanceWorker
-from tuner_service.workers.compile_only import Look
+from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
+from tuner_service.workers.devices import Devices, Probe
 from tuner_service.workers.handlers import Handlers
 from tuner_service.workers.holding import Holding, this_place
 from tuner_service.workers.host_quiet import HostQuietGate
@@ -78,7 +79,7 @@ class WorkerProcess:
         data_dir: DataDir,
         options: WorkerOptions,
         artifacts: ArtifactCache | None = None,
-        probe: Callable[[Path], Sequence[DeviceSpec]] | None = None,
+        probe: Probe | None = None,
         look: Look | None = None,
         tools: Callable[[WorkerProcess], RuntimeTools] | None = None,
     ) -> None:
@@ -92,8 +93,17 @@ class WorkerProcess:
         self._gate = HostQuietGate()
         self._used = time.monotonic()
         self._announced: dict[str, float] = {}
-        self._probe, self._look = probe or self._probe_this_host, look or self._look_at_compile_only
-        self._known: dict[str, DeviceSpec] = {}
+        self._compile_only = CompileOnlyDevices(
+            compile_only_names(options.devices, options.compile_only_devices), look or self._look_at_compile_only
+        )
+        probe_host = probe or self._probe_this_host
+        self._devices = Devices(
+            database=None,  # what this worker holds is noted with its signs of life
+            work=data_dir.work,
+            probe=lambda work, known: named(probe_host(work, known), options.name),
+            compile_only=self._compile_only,
+            stopping=self._leaving,
+        )
         self._make_tools = tools or _toolbox
         self._holding = Holding(
             database=database,
@@ -114,7 +124,7 @@ class WorkerProcess:
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
         """Every device of this host, by id."""
-        return self._known
+        return self._devices.known
 
     @property
     def offered(self) -> dict[str, DeviceSpec]:
@@ -131,8 +141,6 @@ class WorkerProcess:
             self.data_dir.sweep()
             if self._prepare():
                 self._work(ready)
-        except Cancelled:
-            log.info("told to stop while looking at this host's devices")
         finally:
             self._holding.close()
             self.data_dir.unlock()
@@ -153,10 +161,10 @@ class WorkerProcess:
 
     def _prepare(self) -> bool:
         """Finds the devices and says hello; False when told to stop before."""
-        found = named(self._probe(self.data_dir.work), self.options.name)
-        check_selection(found, self.options.devices)
-        names = compile_only_names(self.options.devices, self.options.compile_only_devices)
-        self._known = {spec.id: spec for spec in (*found, *(self._look(names) if names else ()))}
+        if not self._devices.probe_first():
+            return False
+        check_selection(list(self.devices.values()), self.options.devices)
+        self._compile_only.look()
         while not self._leaving.is_set():
             try:
                 self._holding.start()
@@ -176,14 +184,18 @@ class WorkerProcess:
             tools=tools,
             recorded=self._on_recorded,
             cancel_tasks=lambda job_id: engine.cancel(job_id),
+            broke=self._broke,
             name=self.worker_id,
             patience_seconds=self.options.lost_seconds,
+        )
+        replays = AcceptanceWorker(
+            database=self.database, tools=tools, broke=self._broke, patience_seconds=self.options.lost_seconds
         )
         handlers = Handlers(
             database=self.database,
             ledger=ledger,
             worker=worker,
-            replays=AcceptanceWorker(database=self.database, tools=tools, patience_seconds=self.options.lost_seconds),
+            replays=replays,
             quarantines=self._quarantines,
             devices=lambda: self.devices,
             serves=self._holding.serves,
@@ -203,8 +215,10 @@ class WorkerProcess:
             quiet=self._gate,
             takes=self._may_take,
         )
+        watch = threading.Thread(target=self._watch_devices, args=(engine,), name="devices", daemon=True)
         try:
             engine.start()
+            watch.start()
             ready(self._ready_line())
             while not self._leaving.wait(1.0):
                 if time.monotonic() - self._used >= REST_AFTER_SECONDS:
@@ -212,8 +226,12 @@ class WorkerProcess:
                     self._used = time.monotonic()
             self._drain(engine)
         finally:
+            self._leaving.set()
+            self._devices.stop()
             engine.close(timeout_seconds=CLOSE_SECONDS)
             tools.close()
+            if watch.ident is not None:
+                watch.join(CLOSE_SECONDS)
             self.artifacts.close()
 
     def _drain(self, engine: PostgresEngine) -> None:
@@ -266,10 +284,20 @@ class WorkerProcess:
         except DatabaseProblem as error:
             log.warning("job %s could not be announced; it is looked at all the same: %s", job_id, error)
 
-    def _probe_this_host(self, work: Path) -> Sequence[DeviceSpec]:
+    def _broke(self, error: BaseException) -> None:
+        doubted = isinstance(error, ToolchainUnavailable) and not isinstance(error, DeviceUnavailable)
+        self._devices.doubt(toolchains=doubted)
+        if doubted:
+            self._devices.look()
+
+    def _watch_devices(self, engine: PostgresEngine) -> None:
+        attach = (lambda device_id: None) if self.options.compile_only else engine.attach
+        self._devices.watch(self._gate.undisturbed, attach, self._holding.soon)
+
+    def _probe_this_host(self, work: Path, known: Sequence[DeviceSpec]) -> Sequence[DeviceSpec]:
         from search.measuring.attach import attached_devices
 
-        return attached_devices(work, cancelled=self._leaving.is_set)
+        return attached_devices(work, known=known, cancelled=self._leaving.is_set)
 
     def _look_at_compile_only(self, names: Sequence[str]) -> Sequence[DeviceSpec]:
         from search.measuring.attach_cuda import compile_only_devices

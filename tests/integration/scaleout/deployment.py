@@ -144,6 +144,10 @@ class Deployment:
         process.await_line("worker ")
         return process
 
+    def await_device(self, client: Client, device_id: str = PAPER_DEVICE) -> None:
+        """Waits until a worker offers the device."""
+        self.wait(lambda: any(d["id"] == device_id and d["available"] for d in client.devices()))
+
     def hold(self, step: str) -> None:
         """From now on workers on paper wait in this step."""
         (self.folder / f"hold-{step}").touch()
