@@ -101,7 +101,7 @@ class AcceptanceAdvancer:
             assert candidate is not None
             assert reference is not None
             jobs = sorted({entry.job_id for entry in (*candidate.entries, *reference.entries)})
-            searches = [_search(session, job_id) for job_id in jobs]
+            searches = [search_of(session, job_id) for job_id in jobs]
         conclusion = conclude(
             state,
             toolchain=device.toolchain_fingerprint,
@@ -130,6 +130,15 @@ class AcceptanceAdvancer:
         )
 
 
-def _search(session: Session, job_id: str) -> dict[str, Any]:
-    rows = catalogs.settled_job_cases(session, job_id)
-    return search_bundle(job_id, [(row, case_trials(session, job_id, row["case_index"])) for row in rows])
+def search_of(session: Session, job_id: str) -> dict[str, Any]:
+    """The search bundle of a job: its cases with every trial.
+
+    Cases whose search was cut short by a limit are left out: they have no winner that anything rests on, and no record
+    of every candidate.
+    """
+    searched = []
+    for row in catalogs.settled_job_cases(session, job_id):
+        found = case_trials(session, job_id, row["case_index"])
+        if sum(trial["in_space"] and trial["outcome"] != "not_run" for trial in found) == row["enumerated"]:
+            searched.append((row, found))
+    return search_bundle(job_id, searched)

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from catalogs.audit import audit_search
 from search.errors import ChildFailed, InvalidInput
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.jobs import list_job_events, use_device
+from tuner_service.jobs.acceptance_advance import search_of
+from tuner_service.jobs.freeze_catalog import FreezeRequest, freeze_jobs
 from tuner_service.jobs.submit import submit
 
 QUICK_SEEDS = (3,)
@@ -208,3 +211,21 @@ def test_a_case_says_how_far_it_came(limited: Any, seconds: float, words: str) -
     assert words in job["cases"][0]["error"]
     assert job["cases"][0]["best"], "what was measured is said"
     assert (job["stopped_by"], job["progress"]["not_run"]) == ("device_seconds", 0)
+
+
+def test_what_was_complete_can_be_frozen_and_its_evidence_names_no_search_that_was_cut_short(
+    limited: Any, small: dict[str, Any], database: Database
+) -> None:
+    small["cases"] = [{"kernel": name, "dims": {"rows": 8, "cols": 33}} for name in ("softmax", "rms_norm")]
+    service, job_id = limited(device_seconds=20)
+    job = service.finish(job_id)
+    assert [bool(case["winner"]) for case in job["cases"]] == [True, False]
+    assert job["progress"]["not_run"] == 1
+    frozen = freeze_jobs(database, FreezeRequest(jobs=(job_id,)))
+    assert frozen["candidate"]["kernels"] == ["softmax"]
+    (left,) = frozen["left_out"]
+    assert "limit of 20 device_seconds" in str(left)
+    with database.read() as session:
+        bundle = search_of(session, job_id)
+    assert [case["kernel"] for case in bundle["cases"]] == ["softmax"]
+    assert audit_search(bundle).findings == ()
