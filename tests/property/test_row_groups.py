@@ -39,7 +39,7 @@ def alone(candidate: Candidate) -> Candidate:
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(data=st.data())
 def test_one_row_at_a_time_is_left(target: Any, data: st.DataObject) -> None:
     chance = data.draw(st.randoms(use_true_random=False))

@@ -113,22 +113,6 @@ def test_where_there_is_no_such_thing_it_is_refused_with_the_reason(
     assert resolved.document["spills_allowed"] is False
 
 
-def test_a_steps_tools_are_told(finished: Callable[..., str], tools: Any) -> None:
-    told: set[tuple[str, bool]] = set()
-    perform = tools.perform
-
-    def listen(step: Any, state: CaseState, *arguments: Any, **options: Any) -> Any:
-        told.add((state.cache_context, state.spills_allowed))
-        yield from perform(step, state, *arguments, **options)
-
-    tools.perform = listen
-    finished()
-    assert told == {("warm", True)}
-    told.clear()
-    finished(cache_context="cold", spills_allowed=False)
-    assert told == {("cold", False)}
-
-
 def test_the_toolbox_measures_as_the_job_asked(
     device: DeviceSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,34 +149,28 @@ def test_the_toolbox_measures_as_the_job_asked(
     assert (warm.closed, cold.closed) == (True, False), "an idle child on the same card would count as somebody else"
 
 
-def test_a_winner_is_found_in_its_own_context_alone(
-    database: Database, finished: Callable[..., str], device: DeviceSpec
+def test_told_to_every_step_found_frozen_and_accepted_in_its_own_context_alone(
+    database: Database, finished: Callable[..., str], device: DeviceSpec, service: Any, tools: Any
 ) -> None:
-    warm, cold = finished(), finished(cache_context="cold")
-    case, index = resolve_case(CASE), WinnerIndex()
+    told: set[tuple[str, bool]] = set()
+    perform = tools.perform
 
-    def found(context: str) -> Any:
-        key = lookup_key(case, device=device.identity_digest, toolchain="", cache_context=context)
-        query = Query(kernel="softmax", params=case.params, key=key, toolchain=device.toolchain_fingerprint)
-        return index.lookup(database, query)
+    def listen(step: Any, state: CaseState, *arguments: Any, **options: Any) -> Any:
+        told.add((state.cache_context, state.spills_allowed))
+        yield from perform(step, state, *arguments, **options)
 
-    for context, job_id in (("warm", warm), ("cold", cold)):
-        answer = found(context)
-        assert isinstance(answer, Hit)
-        assert (answer.entry.key.cache_context, answer.entry.job_id) == (context, job_id)
-    missed = found("tepid")
-    assert isinstance(missed, Miss)
-    assert missed.nearest[0].differs == {"cache_context": ("tepid", "cold")}
-
-
-def test_frozen_and_accepted_in_one_context(
-    database: Database, finished: Callable[..., str], device: DeviceSpec, service: Any
-) -> None:
-    warm, cold = finished(), finished(cache_context="cold")
+    tools.perform = listen
+    warm = finished()
+    assert told == {("warm", True)}
+    told.clear()
+    cold = finished(cache_context="cold", spills_allowed=False)
+    assert told == {("cold", False)}
+    jobs = {"warm": warm, "cold": cold}
+    _found_apart(database, device, jobs)
     with pytest.raises(Conflict, match="freeze them apart"):
         freeze_jobs(database, FreezeRequest(jobs=(warm, cold)))
     digests = {}
-    for context, job_id in (("warm", warm), ("cold", cold)):
+    for context, job_id in jobs.items():
         digests[context] = freeze_jobs(database, FreezeRequest(jobs=(job_id,)))["candidate"]["digest"]
         with database.read() as session:
             stored = catalog_queries.catalog_row(session, digests[context])["body"].encode()
@@ -205,6 +183,23 @@ def test_frozen_and_accepted_in_one_context(
     with pytest.raises(Conflict, match="measured cold and what alias 'prod' names warm"):
         accept(database, digests["cold"], AcceptRequest(), devices=service.devices)
     assert accept(database, digests["cold"], AcceptRequest(alias="prod-cold"), devices=service.devices)
+
+
+def _found_apart(database: Database, device: DeviceSpec, jobs: dict[str, str]) -> None:
+    case, index = resolve_case(CASE), WinnerIndex()
+
+    def found(context: str) -> Any:
+        key = lookup_key(case, device=device.identity_digest, toolchain="", cache_context=context)
+        query = Query(kernel="softmax", params=case.params, key=key, toolchain=device.toolchain_fingerprint)
+        return index.lookup(database, query)
+
+    for context, job_id in jobs.items():
+        answer = found(context)
+        assert isinstance(answer, Hit)
+        assert (answer.entry.key.cache_context, answer.entry.job_id) == (context, job_id)
+    missed = found("tepid")
+    assert isinstance(missed, Miss)
+    assert missed.nearest[0].differs == {"cache_context": ("tepid", "cold")}
 
 
 def _promoted(database: Database, digest: str) -> None:
