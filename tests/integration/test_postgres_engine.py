@@ -10,9 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from tuner_service.engine import reaper as reaper_module
 from tuner_service.engine.contract import Task
 from tuner_service.engine.postgres import PostgresEngine
-from tuner_service.engine.queue import PostgresQueue
+from tuner_service.engine.queue import Fetched, PostgresQueue
 from tuner_service.engine.reaper import Reaper
 from tuner_service.errors import DatabaseUnavailable
 
@@ -167,6 +168,42 @@ class TestReaper:
         assert queue.in_flight("job_a") == {"held", "waits"}
         queue.finish(held.id)
         queue.finish(held.id)  # gone is no fault
+
+    def test_after_an_outage_everyone_has_the_time_to_give_a_sign_of_life(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lost: list[str] = []
+        reaper = Reaper(database_url="postgresql://nowhere/x", on_lost=lambda task: lost.append(task.key))
+        seconds, away = [100.0], [False]
+
+        def silent(self: PostgresQueue, seconds: float) -> list[Fetched]:
+            if away[0]:
+                raise DatabaseUnavailable("away")
+            return [Fetched(id=1, task=TASK)]
+
+        def give_up(self: PostgresQueue, row_id: int, seconds: float, then: Callable[[], None]) -> bool:
+            then()
+            return True
+
+        monkeypatch.setattr(PostgresQueue, "lost", silent)
+        monkeypatch.setattr(PostgresQueue, "give_up", give_up)
+        monkeypatch.setattr(PostgresQueue, "forget_workers", lambda self, seconds: None)
+        monkeypatch.setattr(reaper_module.time, "monotonic", lambda: seconds[0])
+
+        def after(passed: float) -> list[str]:
+            seconds[0] += passed
+            reaper.look()
+            return lost
+
+        assert after(0.0) == [], "it may have begun as the database came back"
+        assert after(29.0) == []
+        away[0] = True
+        assert after(0.5) == []
+        away[0] = False
+        assert after(60.0) == [], "nobody could give a sign of life until now"
+        assert after(29.0) == []
+        assert after(1.0) == ["a"]
+        reaper.close()
 
     def test_a_worker_that_was_given_up_stops_the_task(self, process: Any, postgres_url: str) -> None:
         worker = process(devices=["dev"])

@@ -57,19 +57,24 @@ class Reaper:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                self._look()
-            except DatabaseProblem as problem:
-                if self._seen_since is not None:
-                    log.warning("no worker can be taken for lost while the database is away: %s", problem)
-                self._seen_since = None
-            except Exception:
-                log.exception("lost tasks could not be looked for")
+            self.look()
             self._stopping.wait(self._period_seconds)
+
+    def look(self) -> None:
+        """One round."""
+        try:
+            self._look()
+        except DatabaseProblem as problem:
+            if self._seen_since is not None:
+                log.warning("no worker can be taken for lost while the database is away: %s", problem)
+            self._seen_since = None
+        except Exception:
+            log.exception("lost tasks could not be looked for")
 
     def _look(self) -> None:
         lost = self._queue.lost(self._lost_seconds)
-        self._seen_since = self._seen_since or time.monotonic()
+        if self._seen_since is None:
+            self._seen_since = time.monotonic()
         if time.monotonic() - self._seen_since < self._lost_seconds:
             return
         for one in lost:
