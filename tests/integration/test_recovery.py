@@ -90,11 +90,15 @@ class Service:
         self.wait(lambda: not any(alive(child) for child in children))
         return status
 
-    def wait(self, condition: Callable[[], bool]) -> None:
+    def wait(self, condition: Callable[[], bool], *, period_seconds: float = 0.05) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, (self.data / "log").read_text()[-4000:]
-            time.sleep(0.02)
+            time.sleep(period_seconds)
+
+    def wait_for_the_end(self, job_id: str) -> None:
+        """Looking at a job takes as long as building a kernel."""
+        self.wait(lambda: self.job(job_id)["state"] not in ("queued", "running"), period_seconds=0.5)
 
     def job(self, job_id: str) -> dict[str, Any]:
         with self.database.read() as session:
@@ -171,7 +175,7 @@ def test_killed_again_and_again_it_finishes_and_keeps_every_recorded_trial(servi
         assert kept.items() <= recorded(trials).items()
         kept = recorded(trials)
     service.start()
-    service.wait(lambda: service.job(job_id)["state"] not in ("queued", "running"))
+    service.wait_for_the_end(job_id)
     service.stop(signal.SIGTERM)
 
     job, trials = service.job(job_id), service.trials(job_id)
@@ -210,6 +214,6 @@ def test_a_clean_stop_charges_nobody_and_a_second_service_is_refused(service: Se
     assert service.job(job_id)["state"] == "running"
     assert not any(outcome[1] == "lost_worker" for outcome in before.values())
     service.start()
-    service.wait(lambda: service.job(job_id)["state"] not in ("queued", "running"))
+    service.wait_for_the_end(job_id)
     assert service.job(job_id)["state"] == "succeeded"
     assert before.items() <= recorded(service.trials(job_id)).items()
