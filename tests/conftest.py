@@ -39,6 +39,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("database_url", kinds, indirect=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Services of this test process wait for each other, and not for those of the next worker: nothing here is about
+    how fast a kernel is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNER_LOCK_DIR", str(tmp_path_factory.mktemp("locks")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresCluster]:
     """The server of this test process, started when first asked for. Tests may stop it if they start it again."""

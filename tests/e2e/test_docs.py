@@ -124,6 +124,7 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str
     environment |= {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}",
         "TUNER_DATA_DIR": str(tmp_path / "data"),
+        "TUNER_LOCK_DIR": os.environ["TUNER_LOCK_DIR"],
         "REPOSITORY": str(ROOT),
     }
     if any("TUNER_DATABASE_URL" in block.text for block in blocks(page) if block.language == "sh"):
