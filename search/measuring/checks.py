@@ -24,8 +24,8 @@ from search.measuring.oracle import Expected
 ULP_TOLERANCE = 2.0
 TOLERANCE = (
     "|error| <= max(2 ulp of the oracle rounded to the output dtype, 8 x the row's largest error of plain float32 "
-    "two-pass evaluations (pairwise, left fold, left folds over shuffled columns, products of n factors off by n/8 "
-    "roundings), smallest normal float32 number); "
+    "two-pass evaluations (pairwise, left fold, left folds over shuffled columns; products of n factors off by n/8 "
+    "roundings, sums of few terms by sqrt(n)/8), smallest normal float32 number); "
     "NaN and infinities exactly where the oracle has them. float16 and bfloat16: 1 ulp more than those errors; int32: "
     "8 x that largest difference, 0 for integer arithmetic"
 )

@@ -41,6 +41,8 @@ from search.program.walk import placed, statements, walk
 
 NARROW = ("float16", "bfloat16")
 FACTORS = (1 + 2.0**-23, 1 - 2.0**-23)
+FEW_TERMS = 256
+"""Of a sum whose orders are stretched."""
 _UNIT = 2.0**-24
 """A rounding of float32, relative, at most."""
 
@@ -70,12 +72,7 @@ def stretched_products(case: Case) -> tuple[Program, ...]:
     eight times, hence the eighth. () where floats are compared, or nothing is multiplied up in an order of one's own.
     """
     program = desugar(case.program)
-    factors = {
-        statement.name: _contributions(program.body, statement, case)
-        for statement in program.body
-        if isinstance(statement, Reducer)
-        and (statement.op, statement.dtype, statement.order) == ("product", "float32", "any")
-    }
+    factors = _free(program, "product", case)
     if not factors or _compares_floats(program, program_dtypes(program, case.dtypes)):
         return ()
 
@@ -91,8 +88,41 @@ def stretched_products(case: Case) -> tuple[Program, ...]:
     return stretched(1.0), stretched(-1.0)
 
 
+def stretched_sums(case: Case) -> tuple[Program, ...]:
+    """The case's program with each short float32 sum off by an eighth of sqrt(n)·u·|sum|, up and down; for float64.
+
+    A few large terms of one sign are rounded to a grid as wide as the error: an order lands on a point of it, and all
+    of a handful of orders may land on the one that happens to lie next to the true sum, while another, as good, lands
+    on its neighbour. sqrt(n)·u is what n roundings come to with near certainty (N. J. Higham and T. Mary, A new
+    approach to probabilistic rounding error analysis, 2019). Sums of many terms, or of both signs, stray enough.
+    """
+    program = desugar(case.program)
+    terms = {name: n for name, n in _free(program, "sum", case).items() if n <= FEW_TERMS}
+    if not terms or _compares_floats(program, program_dtypes(program, case.dtypes)):
+        return ()
+
+    def stretched(statement: Statement, sign: float) -> Statement:
+        if isinstance(statement, Loop):
+            return replace(statement, body=tuple(stretched(inner, sign) for inner in statement.body))
+        if isinstance(statement, Update) and statement.reducer in terms:
+            factor = 1 + sign * math.sqrt(terms[statement.reducer]) * _UNIT / 8
+            return replace(statement, value=_times(statement.value, factor))
+        return statement
+
+    return tuple(replace(program, body=tuple(stretched(s, sign) for s in program.body)) for sign in (1.0, -1.0))
+
+
+def _free(program: Program, op: str, case: Case) -> dict[str, int]:
+    """Reducers of float32 with this op whose order is the candidate's, with the contributions to one element."""
+    return {
+        statement.name: _contributions(program.body, statement, case)
+        for statement in program.body
+        if isinstance(statement, Reducer) and (statement.op, statement.dtype, statement.order) == (op, "float32", "any")
+    }
+
+
 def _contributions(body: Iterable[Statement], reducer: Reducer, case: Case, times: int = 1) -> int:
-    """Factors of one element of a product, at most."""
+    """Contributions to one element of a reducer, at most."""
     count = 0
     for statement in body:
         if isinstance(statement, Loop):

@@ -4,8 +4,8 @@ Addition in float32 depends on its order, and the order is a candidate's to choo
 true sum by luck, and its row would then refuse every other order. So a row is evaluated several times: pairwise, as a
 left fold, and as left folds over shuffled columns; its largest error counts. Products are taken from the smallest
 factor up and from the largest down as well: their order may decide between zero, infinity and NaN; how far their
-roundings may add up is told by a bound. Where 16-bit dtypes make sums exact by luck, row scalars are nudged too
-(``nudge.py``).
+roundings may add up is told by a bound, as it is of sums of a few terms. Where 16-bit dtypes make sums exact by luck,
+row scalars are nudged too (``nudge.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from search.measuring.nudge import nudged_programs, stretched_products
+from search.measuring.nudge import nudged_programs, stretched_products, stretched_sums
 from search.program.case import Case
 from search.program.desugar import desugar
 from search.program.ir import ROUNDED_OPS, Index, Loop, Program, Reducer, Statement
@@ -51,6 +51,8 @@ def plain_evaluations(case: Case, inputs: Values, *, seed: int) -> Iterator[Valu
         yield evaluate(case, inputs, dtype=np.float32, product_order="descending")
     for program in (*nudged_programs(case), *stretched_products(case)):
         yield evaluate(replace(case, program=program), inputs, dtype=np.float32)
+    for program in stretched_sums(case):
+        yield evaluate(replace(case, program=program), inputs, dtype=np.float64)
     largest = max(math.prod(case.shape(tensor)) for tensor in case.program.tensors)
     row_outputs = any(tensor.role == "output" and len(tensor.axes) == 1 for tensor in case.program.tensors)
     fewest = FEWEST_ORDERS_OF_ROW_OUTPUTS if row_outputs else FEWEST_ORDERS

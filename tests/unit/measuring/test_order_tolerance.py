@@ -1,4 +1,4 @@
-"""Long products: whatever order a candidate multiplies in is within tolerance, and a factor that is lost is not.
+"""Long products and short sums: whatever order a candidate chooses is within tolerance, and what is lost is not.
 
 Of a row of equal factors lanes make equal roundings, which all reach the product: no left fold strays so far.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from search.measuring.checks import Tally, compare_output
-from search.measuring.nudge import stretched_products
+from search.measuring.nudge import FEW_TERMS, stretched_products, stretched_sums
 from search.measuring.oracle import OraclePass, compute_oracle
 from search.program.case import Case
 from search.program.resolve import resolve_case
@@ -108,3 +108,53 @@ def test_a_factor_that_is_lost_or_taken_twice_is_not(passes: list[OraclePass]) -
 )
 def test_nothing_else_is_given_more_room(body: list[dict[str, Any]]) -> None:
     assert stretched_products(case_of(body=body)) == ()
+
+
+SHORT = 8
+CENTERED: dict[str, Any] = PROGRAM | {
+    "name": "centered",
+    "tensors": {"x": {"axes": ["row", "col"], "role": "input"}, "y": {"axes": ["row", "col"], "role": "output"}},
+    "body": [
+        {"reduce": {"into": "total", "op": "sum", "over": ["col"], "value": "x"}},
+        {"store": {"tensor": "y", "over": ["col"], "value": "x - total * 0.125"}},
+    ],
+}
+
+
+def sums(rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Sums of eight columns: halves of two folds, pairs, and folds from either end."""
+    yield "two folds", np.add(fold(rows[:, :4]), fold(rows[:, 4:]))
+    yield "two strides", np.add(fold(rows[:, ::2]), fold(rows[:, 1::2]))
+    yield "backwards", fold(rows[:, ::-1])
+    pairs = rows[:, :4] + rows[:, 4:]
+    yield "tree", (pairs[:, 0] + pairs[:, 2]) + (pairs[:, 1] + pairs[:, 3])
+
+
+def fold(rows: np.ndarray) -> np.ndarray:
+    total = rows[:, 0].copy()
+    for column in range(1, rows.shape[1]):
+        total += rows[:, column]
+    return total
+
+
+def test_every_order_of_a_short_sum_of_large_terms_is_within_tolerance() -> None:
+    """Among thousands of rows of eight numbers around 1000 some have sums that a dozen orders hit by luck."""
+    case = resolve_case({"program": CENTERED, "dims": {"rows": 5000, "cols": SHORT}})
+    (one,) = (found for found in compute_oracle(case) if found.given.name == "large_offset")
+    rows = np.asarray(one.given.inputs["x"])
+    wrong = {}
+    for label, total in sums(rows):
+        tally = Tally()
+        compare_output("y", rows - (total * np.float32(0.125))[:, np.newaxis], one.expected["y"], NONE, tally)
+        wrong |= {label: tally.failures} if tally.failures else {}
+    assert wrong == {}
+    # Terms that were taken as float16 are beyond it.
+    rounded = fold(rows.astype(np.float16).astype(np.float32))
+    tally = Tally()
+    compare_output("y", rows - (rounded * np.float32(0.125))[:, np.newaxis], one.expected["y"], NONE, tally)
+    assert tally.failures["wrong_values"] > 0.9 * rows.size
+
+
+def test_sums_of_many_terms_are_not_stretched() -> None:
+    assert stretched_sums(resolve_case({"program": CENTERED, "dims": {"rows": 2, "cols": FEW_TERMS}})) != ()
+    assert stretched_sums(resolve_case({"program": CENTERED, "dims": {"rows": 2, "cols": FEW_TERMS + 1}})) == ()
