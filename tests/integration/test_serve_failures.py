@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ import pytest
 from tuner_service.cli.errors import ExitStatus
 
 PATIENCE_SECONDS = 60.0
+TUNER = f"{sys.executable} -m tuner_service.cli"
 
 
 def serve(data_dir: Path, **environment: str) -> subprocess.Popen[str]:
@@ -94,6 +97,30 @@ def test_a_data_directory_that_cannot_be_made_or_written(tmp_path: Path) -> None
 def test_a_database_in_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     line = refusal(tmp_path, TUNER_DATABASE_URL="sqlite:////proc/sys/tuner.sqlite3")
     assert "/proc/sys/tuner.sqlite3 cannot be used: unable to open database file" in line
+
+
+def test_a_database_of_an_earlier_version_says_what_to_type(tmp_path: Path) -> None:
+    stored = Path(__file__).parents[1] / "migration" / "fixtures" / "0005.sqlite.sql.gz"
+    connection = sqlite3.connect(tmp_path / "tuner.sqlite3")
+    connection.executescript(gzip.decompress(stored.read_bytes()).decode())
+    connection.close()
+    line = refusal(tmp_path)
+    assert "is at revision 0005, and this version works with" in line
+    assert line.endswith(f"back it up, then type: tuner db upgrade --data-dir {tmp_path}")
+    upgraded = subprocess.run(line.partition("type: ")[2].replace("tuner", TUNER, 1), shell=True, capture_output=True)
+    assert upgraded.returncode == 0, upgraded.stderr
+    process = serve(tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("listening on")
+    process.terminate()
+    process.communicate(timeout=PATIENCE_SECONDS)
+
+
+def test_an_empty_postgresql_is_not_set_up_by_chance(tmp_path: Path, empty_postgres_url: str) -> None:
+    line = refusal(tmp_path, TUNER_DATABASE_URL=empty_postgres_url)
+    assert line == (
+        f"error: the database {empty_postgres_url} cannot be used yet: it is not set up yet; type: tuner db upgrade"
+    )
 
 
 def test_a_database_server_that_does_not_answer(tmp_path: Path) -> None:

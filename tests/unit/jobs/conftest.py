@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import event as sqlalchemy_event
 
@@ -208,22 +209,37 @@ def hurried(database: Database) -> Database:
 
 @dataclass
 class PlayedLedgers:
-    """Ledgers as they are after some play, which takes a second: SQLite ones are played once and then copied."""
+    """Ledgers as they are after some play, which takes a second: each is played once on a kind, and then copied."""
 
-    played: dict[str, tuple[bytes, Any]] = field(default_factory=dict)
+    played: dict[tuple[str, str], tuple[bytes, Any]] = field(default_factory=dict)
+    """Name and kind → a SQLite file, or a PostgreSQL database's name; and what the play told."""
 
     def put(self, name: str, play: Callable[[Database], Any], url: str) -> Any:
         """Have the ledger of this name in an empty database that nobody has open; what ``play`` answered."""
-        if name in self.played and url.startswith("sqlite:///"):
-            whole, told = self.played[name]
-            Path(url.removeprefix("sqlite:///")).write_bytes(whole)
+        kind = url.partition(":")[0]
+        if (name, kind) in self.played:
+            whole, told = self.played[name, kind]
+            if kind == "sqlite":
+                Path(url.removeprefix("sqlite:///")).write_bytes(whole)
+            else:
+                self._copy(url, of=whole.decode(), to=url.rpartition("/")[2])
             return told
         database = hurried(Database(url))
         told = play(database)
         database.close()  # the last connection moves SQLite's log into the file
-        if database.is_sqlite:
-            self.played[name] = (Path(url.removeprefix("sqlite:///")).read_bytes(), told)
+        if kind == "sqlite":
+            whole = Path(url.removeprefix("sqlite:///")).read_bytes()
+        else:
+            whole = f"played_{len(self.played)}".encode()
+            self._copy(url, of=url.rpartition("/")[2], to=whole.decode())
+        self.played[name, kind] = (whole, told)
         return told
+
+    @staticmethod
+    def _copy(url: str, *, of: str, to: str) -> None:
+        with psycopg.connect(f"{url.rpartition('/')[0]}/postgres", autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {to} WITH (FORCE)")
+            connection.execute(f"CREATE DATABASE {to} TEMPLATE {of} STRATEGY file_copy")
 
 
 @pytest.fixture(scope="session")

@@ -201,6 +201,23 @@ class TestLists:
         assert present == sorted(present, reverse=descending)
         assert keys == present + [None] * (len(keys) - len(present))  # nulls last, either way
 
+    @pytest.mark.databases("postgresql")
+    def test_postgresql_sorts_as_sqlite_does(self, job: str, database: Database) -> None:
+        """Nulls last either way, ties in canonical order: what one kind of database shows, the other does."""
+        in_order = {item["id"]: place for place, item in enumerate(self.pages(database, job, 1000))}
+        for sort, of in (("finished_at", "finished_at"), ("median_seconds", "timing")):
+            for word in (sort, f"-{sort}"):
+                items = self.pages(database, job, 7, sort=word)
+                absent = [item[of] is None for item in items]
+                assert absent == sorted(absent)
+                last = [in_order[item["id"]] for item in items if item[of] is None]
+                assert last == sorted(last)
+        widths = [
+            (item["candidate"]["width"], in_order[item["id"]]) for item in self.pages(database, job, 7, sort="width")
+        ]
+        assert widths == sorted(widths)
+
+    @pytest.mark.databases("sqlite", "postgresql")
     def test_filters_combine(self, job: str, database: Database) -> None:
         everything = self.pages(database, job, 1000)
         cases: list[tuple[dict[str, Any], Callable[[Any], bool]]] = [
