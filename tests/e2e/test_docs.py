@@ -129,6 +129,9 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[dict[str
     }
     if any("TUNER_DATABASE_URL" in block.text for block in blocks(page) if block.language == "sh"):
         environment["TUNER_DATABASE_URL"] = request.getfixturevalue("postgres_url")
+    if "$POSTGRES_URL" in page.read_text():
+        yield environment | {"POSTGRES_URL": str(request.getfixturevalue("empty_postgres_url"))}
+        return
     if "tuner" not in page.read_text() or re.search(r"^tuner serve", page.read_text(), re.MULTILINE):
         yield environment
         return
