@@ -38,12 +38,15 @@ class AdvanceLoop:
         stopping: threading.Event,
         period_seconds: float,
         leads: Callable[[], bool] = lambda: True,
+        looked: Callable[[], None] = lambda: None,
         rest: Callable[[], None] = lambda: None,
     ) -> None:
         """``advance`` does what can be done for a job or an acceptance, ``withdraw`` takes its tasks back; ``leads``:
-        whether this process is the one to advance; ``rest`` is called after a while without anything to do."""
+        whether this process is the one to advance; ``looked`` is called before all jobs are looked at, ``rest`` after a
+        while without anything to do."""
         self._database, self._advance_one, self._withdraw = database, advance, withdraw
-        self._stopping, self._period_seconds, self._leads, self._rest = stopping, period_seconds, leads, rest
+        self._stopping, self._period_seconds, self._leads = stopping, period_seconds, leads
+        self._looked, self._rest = looked, rest
         self._wanted: set[str] = set()
         self._woken = threading.Condition()
         self._errors: Counter[str] = Counter()
@@ -64,6 +67,7 @@ class AdvanceLoop:
     def want_active(self) -> None:
         """No lost notice may stall a job: every unfinished one is looked at once in a while."""
         try:
+            self._looked()
             with self._database.read() as session:
                 active = [*job_queries.active_job_ids(session), *acceptance_queries.active_acceptance_ids(session)]
         except DatabaseProblem as error:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,10 +14,8 @@ from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.contract import Source
 from tuner_service.db.engine import Database
-from tuner_service.db.queries import acceptances as acceptance_queries
-from tuner_service.db.queries import jobs as job_queries
 from tuner_service.engine.local import LocalEngine
-from tuner_service.errors import DatabaseProblem, DeviceAwaited, NotFound
+from tuner_service.errors import DatabaseProblem
 from tuner_service.jobs.acceptance import is_acceptance
 from tuner_service.jobs.acceptance_advance import AcceptanceAdvancer
 from tuner_service.jobs.acceptance_ledger import end_acceptance
@@ -27,21 +23,18 @@ from tuner_service.jobs.advance import Advancer
 from tuner_service.jobs.cancel import cancel
 from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
+from tuner_service.jobs.quarantine import Quarantines
 from tuner_service.jobs.recover import recover
 from tuner_service.workers.acceptance import AcceptanceWorker, ReplayTools
-from tuner_service.workers.advancing import OPENING_SECONDS
+from tuner_service.workers.advancing import OPENING_SECONDS, AdvanceLoop
 from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
 from tuner_service.workers.devices import Devices, Probe
+from tuner_service.workers.handlers import Handlers
 from tuner_service.workers.observing import observed, observed_advance, observed_failure
 from tuner_service.workers.perform import Tools, Worker
 
 log = logging.getLogger(__name__)
-
-REST_AFTER_SECONDS = 60.0
-"""Idle children hold memory (the compiler library above all): they end after so long without work."""
-MAXIMUM_ADVANCE_ERRORS = 3
-"""A job whose advance fails so often in a row, for a reason that waiting does not mend, has failed."""
 
 
 class Runtime:
@@ -76,6 +69,7 @@ class Runtime:
         self._period_seconds, self._stop_timeout_seconds = advance_period_seconds, stop_timeout_seconds
         self._make_tools = tools or _toolbox
         self._engine: LocalEngine | None = None
+        self._advance_one: Callable[[str], None] = lambda job_id: None
         self._tools: RuntimeTools | None = None
         self._ledger = Ledger()
         self._probed, self._stopping = threading.Event(), threading.Event()
@@ -86,17 +80,23 @@ class Runtime:
             compile_only=CompileOnlyDevices(compile_only, look or self._look_at_compile_only),
             stopping=self._stopping,
         )
-        self._wanted: set[str] = set()
-        self._woken = threading.Condition()
-        self._errors: Counter[str] = Counter()
-        self._waiting: dict[str, str] = {}
+        self._quarantines = Quarantines(database)
+        self._advancing = AdvanceLoop(
+            database=database,
+            advance=lambda job_id: self._advance_one(job_id),
+            withdraw=lambda job_id: self._engine.cancel(job_id) if self._engine else None,
+            stopping=self._stopping,
+            period_seconds=advance_period_seconds,
+            looked=self._quarantines.refresh,
+            rest=lambda: self._tools.rest() if self._tools else None,
+        )
         self._thread = threading.Thread(target=self._run, name="advance", daemon=True)
         self._watch = threading.Thread(target=self._watch_devices, name="devices", daemon=True)
 
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
         """Attached devices by id, empty until probed; and the compile-only ones, as :meth:`look` found them last."""
-        return self._devices.known
+        return self._quarantines.applied(self._devices.known)
 
     @property
     def looking(self) -> bool:
@@ -123,8 +123,7 @@ class Runtime:
     def close(self) -> None:
         """Stops running work (charged to nobody), kills children, gives the data directory back."""
         self._stopping.set()
-        with self._woken:
-            self._woken.notify_all()
+        self._advancing.wake()
         self._devices.stop()
         for thread in (self._thread, self._watch):
             if thread.ident is not None:
@@ -142,9 +141,7 @@ class Runtime:
 
     def wake(self, job_id: str) -> None:
         """Look at this job soon."""
-        with self._woken:
-            self._wanted.add(job_id)
-            self._woken.notify_all()
+        self._advancing.wake(job_id)
 
     def cancel(self, job_id: str) -> None:
         """Stop a job or an acceptance: ledger first, then queued work, then running children.
@@ -174,7 +171,7 @@ class Runtime:
 
     def waiting(self) -> Mapping[str, str]:
         """Jobs that wait for something on our side (disk, database, an absent device) → the reason."""
-        return dict(self._waiting)
+        return self._advancing.waiting
 
     def queues(self) -> Mapping[str, Mapping[str, int]]:
         """Queue → tasks in it: ``{"waiting", "running"}``."""
@@ -222,17 +219,19 @@ class Runtime:
             cancel_tasks=lambda job_id: engine.cancel(job_id),
             broke=self._broke,
         )
-        replays = AcceptanceWorker(database=self.database, tools=self._tools, broke=self._broke)
+        handlers = Handlers(
+            database=self.database,
+            ledger=self._ledger,
+            worker=worker,
+            replays=AcceptanceWorker(database=self.database, tools=self._tools, broke=self._broke),
+            quarantines=self._quarantines,
+            devices=lambda: self.devices,
+            leaving=self._stopping,
+        )
         engine = LocalEngine(
-            handler=observed(
-                lambda task, cancelled: (replays if is_acceptance(task.job_id) else worker).handle(task, cancelled),
-                worker_id=worker.name,
-            ),
+            handler=observed(handlers.handle, worker_id=worker.name),
             after=self.wake,
-            on_failure=observed_failure(
-                lambda task, error: (replays if is_acceptance(task.job_id) else worker).on_failure(task, error),
-                worker_id=worker.name,
-            ),
+            on_failure=observed_failure(handlers.on_failure, worker_id=worker.name),
             compile_slots=self.compile_slots,
             devices=list(self.devices),
         )
@@ -248,70 +247,15 @@ class Runtime:
             opening_seconds=OPENING_SECONDS,
             again=self.wake,
         )
-        acceptances = AcceptanceAdvancer(database=self.database, engine=engine, devices=lambda: self.devices)
-        self._patiently(lambda: self._wanted.update(recover(self.database)))
-        self._want_active()
+        replays = AcceptanceAdvancer(database=self.database, engine=engine, devices=lambda: self.devices)
+        self._advance_one = observed_advance(lambda name: (replays if is_acceptance(name) else advancer).advance(name))
+        self._patiently(lambda: recover(self.database))
+        self._patiently(self._quarantines.refresh)
+        self._advancing.want_active()
         engine.start()
         self._probed.set()
         self._watch.start()
-        self._loop(observed_advance(lambda name: (acceptances if is_acceptance(name) else advancer).advance(name)))
-
-    def _loop(self, advance: Callable[[str], None]) -> None:
-        looked = busy = time.monotonic()
-        while not self._stopping.is_set():
-            with self._woken:
-                self._woken.wait_for(lambda: self._wanted or self._stopping.is_set(), self._period_seconds)
-                wanted, self._wanted = sorted(self._wanted), set()
-            for job_id in wanted:
-                if not self._stopping.is_set():
-                    self._advance(advance, job_id)
-                busy = time.monotonic()
-            if time.monotonic() - looked >= self._period_seconds:
-                looked = time.monotonic()
-                self._want_active()
-            if time.monotonic() - busy >= REST_AFTER_SECONDS and self._tools is not None:
-                self._tools.rest()
-                busy = time.monotonic()
-
-    def _want_active(self) -> None:
-        """No lost notice may stall a job: every unfinished one is looked at once in a while."""
-        try:
-            with self.database.read() as session:
-                active = [*job_queries.active_job_ids(session), *acceptance_queries.active_acceptance_ids(session)]
-        except DatabaseProblem as error:
-            log.warning("jobs cannot be listed: %s", error)
-            return
-        with self._woken:
-            self._wanted.update(active)
-            self._woken.notify_all()
-
-    def _advance(self, advance: Callable[[str], None], job_id: str) -> None:
-        try:
-            advance(job_id)
-        except NotFound:
-            return
-        except (DatabaseProblem, DeviceAwaited) as error:
-            if self._waiting.get(job_id) != str(error):
-                log.warning("job %s waits: %s", job_id, error)
-            self._waiting[job_id] = str(error)
-            return
-        except Exception as error:
-            log.exception("job %s could not be advanced", job_id)
-            self._errors[job_id] += 1
-            if self._errors[job_id] >= MAXIMUM_ADVANCE_ERRORS:
-                self._give_up(job_id, f"the job could not be advanced: {type(error).__name__}: {error}")
-            return
-        self._errors.pop(job_id, None)
-        self._waiting.pop(job_id, None)
-
-    def _give_up(self, job_id: str, reason: str) -> None:
-        try:
-            end = end_acceptance if is_acceptance(job_id) else end_job
-            end(self.database, job_id, "failed", error=reason)
-        except DatabaseProblem as error:
-            log.warning("the failure of job %s could not be recorded yet: %s", job_id, error)
-        if self._engine is not None:
-            self._engine.cancel(job_id)
+        self._advancing.run()
 
     def _on_recorded(self, job_id: str, event: Event) -> None:
         """An idle device need not wait for the rest of a build batch."""
@@ -321,7 +265,7 @@ class Runtime:
     def _watch_devices(self) -> None:
         engine = self._engine
         assert engine is not None
-        self._devices.watch(engine.undisturbed, engine.attach, self._want_active)
+        self._devices.watch(engine.undisturbed, engine.attach, self._advancing.want_active)
 
     def _broke(self, error: BaseException) -> None:
         lost = isinstance(error, DeviceUnavailable)

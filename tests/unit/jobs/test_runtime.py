@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from search.children.child import ChildSurvived
 from search.errors import Cancelled, InvalidInput, ToolchainUnavailable
 from search.steps import Measure
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.devices import list_devices
 from tuner_service.db.queries.jobs import get_job
 from tuner_service.errors import DataDirInUse, NotFound
+from tuner_service.jobs.quarantine import Quarantines
 from tuner_service.jobs.request import Limits, resolve_request
 from tuner_service.jobs.submit import submit
 from tuner_service.workers.runtime import Runtime
@@ -151,3 +153,20 @@ def test_sources_come_from_the_artifact_store(make_runtime: Any) -> None:
     runtime = make_runtime()
     assert runtime.load_source("0" * 64) is None
     assert runtime.load_source("../../etc/passwd") is None
+
+
+def test_a_device_in_quarantine_is_left_alone_until_it_is_released(
+    make_runtime: Any, database: Database, tools: Any, submitted: str, device: Any
+) -> None:
+    runtime, stuck = make_runtime(), ChildSurvived("child 7 survived SIGKILL for 10 s")
+    tools.faults = lambda step, state: stuck if isinstance(step, Measure) else None
+    runtime.start()
+    wait(lambda: "in quarantine" in runtime.waiting().get(submitted, ""))
+    assert "child 7 survived" in runtime.waiting()[submitted]
+    assert not runtime.devices[device.id].available
+    tools.faults = lambda step, state: None
+    tools.performed.clear()
+    time.sleep(0.2)  # a few periods: a task that was handed out would have run by now
+    assert not any(isinstance(step, Measure) for _, step in tools.performed)
+    assert Quarantines(database).release(device.id)
+    wait(lambda: state(database, submitted) == "succeeded")
