@@ -101,7 +101,7 @@ class Settings(BaseSettings):
         description="Largest source or compiled library that is kept for other machines, in bytes.",
     )
     database_connections: int = Field(
-        16,
+        10,
         ge=2,
         le=1000,
         description="Most connections of one process to a PostgreSQL; those of all processes share the server's.",

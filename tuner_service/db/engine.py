@@ -25,7 +25,7 @@ from tuner_service.errors import DatabaseBusy, DatabaseFull, DatabaseProblem, Da
 
 WRITE = "tuner_write"
 """Execution option that marks a connection's transactions as writing ones."""
-DEFAULT_CONNECTIONS = 16
+DEFAULT_CONNECTIONS = 10
 """Most connections of one process to a PostgreSQL, whose 100 several processes share."""
 RETRY_SECONDS = 0.02
 

@@ -55,7 +55,7 @@ def engine_options(url: URL, *, connections: int) -> dict[str, Any]:
         # Prepared statements break behind PgBouncer, and when a migration changes a column under a running service.
         "prepare_threshold": None,
     }
-    kept = max(1, connections // 4)
+    kept = (connections + 1) // 2
     return {
         "connect_args": {name: value for name, value in wanted.items() if name not in url.query},
         "pool_size": kept,

@@ -55,7 +55,7 @@ def queue_schema_fault(connection: Connection) -> str | None:
         "obj_description(to_regclass('procrastinate_jobs'), 'pg_class')"
     ).one()
     if not row[0]:
-        return "the task queue's tables are missing; type: tuner db upgrade"
+        return "the task queue's tables are missing; restore a backup"
     if row[1] != _MARK:
         return f"the task queue's tables are those of {row[1] or 'another program'}, not of {_MARK}"
     return None
