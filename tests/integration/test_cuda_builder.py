@@ -136,13 +136,14 @@ def test_what_cannot_be_is_rejected_with_its_numbers(built: dict[str, BuildResul
 def test_nvrtc_compiles_its_header_once_for_all_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The precompiled header belongs to the child, which stays between builds: the second build leaves it as it is."""
     monkeypatch.setenv("TUNER_NVCC", "none")
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-
-    def headers() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in tmp_path.glob("tuner-nvrtc-*/*")}
-
     with contextlib.closing(Builder(tmp_path / "store", target="cuda", architecture="sm_90")) as builder:
         (first,) = builder.build(REQUESTS[:1], timeout_seconds=300, cancelled=lambda: False)
+        assert builder._child is not None
+        folder = Path(builder._child._scratch)
+
+        def headers() -> dict[Path, int]:
+            return {path: path.stat().st_mtime_ns for path in folder.glob("tuner-nvrtc-*/*")}
+
         made = headers()
         (second,) = builder.build(REQUESTS[1:2], timeout_seconds=300, cancelled=lambda: False)
         assert made
