@@ -137,10 +137,12 @@ class Deployment:
             process.await_line("worker ")
         return process
 
-    def paper_worker(self, *, device: str = PAPER_DEVICE, **config: Any) -> Process:
-        """A worker process with a device on paper; see ``paper_worker.py``."""
+    def paper_worker(self, *, device: str = PAPER_DEVICE, url: str | None = None, **config: Any) -> Process:
+        """A worker process with a device on paper; see ``paper_worker.py``. ``url``: its way to the database."""
         document = json.dumps({"folder": str(self.folder), "device": device, **config})
-        process = self._start(f"paper-{len(self.processes)}", [PAPER_WORKER, document], {})
+        process = self._start(
+            f"paper-{len(self.processes)}", [PAPER_WORKER, document], {"TUNER_DATABASE_URL": url or self.url}
+        )
         process.await_line("worker ")
         return process
 

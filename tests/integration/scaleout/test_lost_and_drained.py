@@ -1,9 +1,11 @@
 """Workers die, stop, come back and share a device; the database goes away. Nothing is lost, and nobody is charged."""
 
 import signal
+import time
 
 from deployment import PAPER_DEVICE, SMALL, Deployment
 from postgres_cluster import PostgresCluster
+from proxy import PausableProxy
 from sqlalchemy import text
 
 
@@ -87,14 +89,40 @@ def test_everything_goes_on_after_the_database_was_restarted(deployment: Deploym
     deployment.assert_sound(job_id)
 
 
-def test_a_worker_of_another_version_hands_back_what_it_does_not_know(deployment: Deployment) -> None:
+def test_a_new_version_is_deployed_while_a_job_runs(deployment: Deployment) -> None:
     client = deployment.serve()
-    old = deployment.paper_worker(forget="build")
+    old_service = deployment.processes[-1]
+    old = deployment.paper_worker(forget="build", version="1")
     job_id = client.submit(SMALL)["id"]
     old.await_message("this version does not know its step")
-    deployment.paper_worker()
-    old.end(signal.SIGTERM)
+    deployment.hold("Measure")
+    deployment.serve()
+    assert old_service.end(signal.SIGTERM) == 0
+    old.send(signal.SIGTERM)
+    deployment.paper_worker(version="2")
+    assert old.end(signal.SIGTERM) == 0
+    deployment.await_held("Measure")
+    deployment.let_go("Measure")
     job = deployment.await_end(job_id)
+    assert job["state"] == "succeeded", job["error"]
+    assert losses(deployment, job_id) == 0
+    deployment.assert_sound(job_id)
+
+
+def test_a_short_cut_between_worker_and_database_is_nothing(deployment: Deployment, postgres: PostgresCluster) -> None:
+    client = deployment.serve()
+    with PausableProxy(postgres.port) as proxy:
+        deployment.paper_worker(url=deployment.url.replace(f":{postgres.port}/", f":{proxy.port}/"))
+        deployment.hold("Measure")
+        job_id = client.submit(SMALL)["id"]
+        deployment.await_held("Measure")
+        proxy.pause()
+        deployment.let_go("Measure")
+        time.sleep(1.0)
+        proxy.cut()
+        proxy.resume()
+        job = deployment.await_end(job_id)
+        deployment.processes[-1].end(signal.SIGKILL)
     assert job["state"] == "succeeded", job["error"]
     assert losses(deployment, job_id) == 0
     deployment.assert_sound(job_id)
