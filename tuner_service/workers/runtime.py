@@ -57,8 +57,7 @@ class Runtime:
         tools: Callable[[Runtime], RuntimeTools] | None = None,
     ) -> None:
         """``compile_only``: names of compile-only devices. ``artifacts``: the data directory's own, if no others are
-        given. ``probe``, ``look``, ``tools`` stand in for this machine's
-        devices and compilers.
+        given. ``probe``, ``look``, ``tools`` stand in for this machine's devices and compilers.
 
         ``request_wait_seconds``: how long a cancel waits for a locked database; results are waited for longer.
         """

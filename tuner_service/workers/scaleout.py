@@ -183,6 +183,7 @@ class ScaleOutRuntime:
             if thread.ident is not None:
                 thread.join(self._stop_timeout_seconds)
         self._engine.close(timeout_seconds=self._stop_timeout_seconds)
+        self._artifacts.close()
 
     def wake(self, job_id: str) -> None:
         """See that the process which leads looks at this job soon."""
