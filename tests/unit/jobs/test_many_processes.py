@@ -14,6 +14,8 @@ from tuner_service.db.clock import new_id
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances, cases, catalogs, devices, jobs, trials
 from tuner_service.errors import Conflict, IdempotencyMismatch
+from tuner_service.jobs.acceptance import AcceptRequest, accept
+from tuner_service.jobs.acceptance_ledger import end_acceptance
 from tuner_service.jobs.claiming import claim, release
 from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.freeze_catalog import FreezeRequest, freeze_jobs
@@ -225,6 +227,27 @@ def test_an_alias_moves_one_step_at_a_time(processes: Processes, candidates: lis
         manifest = manifest_of(session, "prod").document()
     assert [entry["digest"] for entry in manifest["entries"]] == [first]
     assert [state["action"] for state in manifest["history"]] == ["promote", "promote"]
+
+
+def test_an_acceptance_is_asked_for_once_and_ends_once(
+    processes: Processes, service: Any, candidates: list[str]
+) -> None:
+    def ask(process: Database) -> str:
+        devices = service.devices
+        return accept(process, candidates[0], AcceptRequest(), devices=devices, idempotency_key="k", request_sha256="a")
+
+    (acceptance_id,) = set(at_once(*(lambda process=process: ask(process) for process in processes)))
+    ended = at_once(
+        *(
+            lambda process=process, state=state: end_acceptance(process, acceptance_id, state, error=state)
+            for process, state in zip(processes, ("failed", "cancelled", "failed", "cancelled"), strict=True)
+        )
+    )
+    assert sorted(ended) == [False, False, False, True]
+    with processes[0].read() as session:
+        row = acceptances.acceptance_row(session, acceptance_id)
+        assert acceptances.list_acceptances(session)["total"] == 1
+    assert row["error"] == row["state"], "what the one wrote that ended it"
 
 
 def test_a_rollback_that_is_asked_for_again_goes_back_once(processes: Processes, candidates: list[str]) -> None:
