@@ -132,6 +132,14 @@ def test_a_worker_that_was_forgotten_registers_again(
     assert (row["id"], row["state"], row["devices"]) == ("first", "running", [device.id])
 
 
+def test_workers_that_nobody_heard_of_for_long_are_forgotten(hold: Callable[..., Holding], database: Database) -> None:
+    hold("killed").beat()
+    let_pass(database, worker_queries.FORGET_AFTER_SECONDS + 60)
+    hold("new").beat()
+    with database.read() as session:
+        assert [row["id"] for row in worker_queries.list_workers(session)] == ["new"]
+
+
 def test_the_registry_knows_why_a_device_cannot_be_used(
     hold: Callable[..., Holding], registry: DeviceRegistry, database: Database, device: DeviceSpec
 ) -> None:

@@ -32,9 +32,7 @@ def register_worker(session: Session, row: Mapping[str, Any]) -> None:
     """Adds a worker that was heard of just now; ``row``: every column but its stamps."""
     stamp = database_now(session)
     session.add(Worker(**row, started_at=stamp, heartbeat_at=stamp))
-    session.execute(
-        delete(Worker).where(Worker.state == "gone", Worker.heartbeat_at < earlier(stamp, FORGET_AFTER_SECONDS))
-    )
+    session.execute(delete(Worker).where(Worker.heartbeat_at < earlier(stamp, FORGET_AFTER_SECONDS)))
 
 
 def beat_worker(
