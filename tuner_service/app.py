@@ -36,6 +36,7 @@ from tuner_service.api.routes import (
     jobs,
     kernels,
     plans,
+    prune,
     system,
     trials,
     winners,
@@ -139,6 +140,7 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     app.state.parts = parts
     for routes in (jobs, trials, plans, winners, catalogs, acceptances, aliases, artifacts, kernels, devices, system):
         app.include_router(routes.router)
+    app.include_router(prune.router)
     app.include_router(docs.router)
     app.router.routes.append(docs.static_files())
     problems.install(app)

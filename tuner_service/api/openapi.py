@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from search.program.schema import PROGRAM_SCHEMA
-from tuner_service.api import schemas, schemas_catalogs
+from tuner_service.api import schemas, schemas_catalogs, schemas_retention
 from tuner_service.api.context import Context
 from tuner_service.api.documented import COMMON, PROGRAM_EXAMPLE
 from tuner_service.api.kinds import KINDS
@@ -38,8 +38,9 @@ TAGS = [
     {"name": "catalogs", "description": "Freeze winners, accept them in a replay, promote them, serve them."},
     {"name": "kernels", "description": "Built-in kernels."},
     {"name": "devices", "description": "Attached devices."},
-    {"name": "system", "description": "Health, readiness, and pages about problems."},
+    {"name": "system", "description": "Health, readiness, retention, and pages about problems."},
 ]
+_REFERENCED = (*schemas.REFERENCED, *schemas_catalogs.REFERENCED, *schemas_retention.REFERENCED)
 _SCHEMA_PREFIX = "#/components/schemas/{model}"
 
 
@@ -47,7 +48,7 @@ def base_document(app: FastAPI, *, version: str) -> dict[str, Any]:
     """The document without live examples."""
     document = get_openapi(title="Tuner", version=version, description=_description(), routes=app.routes, tags=TAGS)
     _, definitions = models_json_schema(
-        [(model, "validation") for model in (*schemas.REFERENCED, *schemas_catalogs.REFERENCED)],
+        [(model, "validation") for model in _REFERENCED],
         ref_template=_SCHEMA_PREFIX,
     )
     components = document.setdefault("components", {}).setdefault("schemas", {})

@@ -20,6 +20,7 @@ from tuner_service.cli.commands import (
     kernels,
     lookup,
     plan,
+    prune,
     reproduce,
     serve,
     settings,
@@ -51,6 +52,7 @@ app.add_typer(devices.app, name="devices")
 app.command("kernels")(kernels.kernels)
 app.command("lookup")(lookup.lookup)
 app.command("reproduce")(reproduce.reproduce)
+app.command("prune")(prune.prune)
 app.command("settings")(settings.settings)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(db.app, name="db")

@@ -102,6 +102,10 @@ class Client:
         """Lets a device in quarantine be used again; the device."""
         return self._document("POST", f"/v1/devices/{_segment(device_id)}/release")
 
+    def prune(self, request: Mapping[str, Any]) -> Document:
+        """Remove jobs that ended long ago; the answer says whether the same call again would find more."""
+        return self._document("POST", "/v1/prune", json=request)
+
     # Plans and jobs
 
     def plan(self, request: Mapping[str, Any]) -> Document:

@@ -17,6 +17,8 @@ ID = String(40)
 STAMP = String(32)
 SEQUENCE = BigInteger().with_variant(Integer(), "sqlite")
 """64 bits in both databases. SQLite numbers rows by itself only in a column of exactly INTEGER."""
+PRUNING = "pruning"
+"""In the place of its state: a job whose removal has begun. Some of its rows are gone, so no list shows it any more."""
 
 
 class Base(DeclarativeBase):

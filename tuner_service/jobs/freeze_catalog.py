@@ -78,6 +78,7 @@ def freeze_jobs(database: Database, request: FreezeRequest) -> dict[str, Any]:
     kernels = [kernel_row(_case(row)) for row in kept]
     frozen = {role: _frozen(bound, role, device, kernels) for role in ROLES}
     with database.write() as session:
+        _hold(session, {row["job_id"] for row in kept})
         catalogs.insert_catalog(session, _row(frozen["candidate"], frozen["reference"], device, request))
         catalogs.insert_catalog(session, _row(frozen["reference"], frozen["candidate"], device, request))
     with database.read() as session:
@@ -104,6 +105,15 @@ def _settled(session: Any, request: FreezeRequest) -> list[dict[str, Any]]:
         rows += catalogs.settled_job_cases(session, job_id)
     report.raise_if_any()
     return rows
+
+
+def _hold(session: Any, job_ids: Iterable[str]) -> None:
+    """From now on these jobs stay: who prunes them waits, and then finds the catalogs. Conflict where one is gone."""
+    for job_id in sorted(job_ids):
+        try:
+            jobs.lock_job(session, job_id)
+        except NotFound:
+            raise Conflict(f"job {job_id} was pruned just now") from None
 
 
 def _selected(rows: Sequence[dict[str, Any]], filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

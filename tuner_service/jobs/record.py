@@ -11,6 +11,7 @@ from search.events import Built, CaseSettled, Event, TrialChecked, TrialMeasured
 from search.ledger import TrialState
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import jobs, trials
+from tuner_service.errors import NotFound
 from tuner_service.jobs.ledger import Change, Ledger
 
 
@@ -34,7 +35,10 @@ def record(
     about the case as a whole need no fence: the first one stands. Raises DatabaseProblem; nothing is then stored.
     """
     with database.write() as session:
-        job = jobs.lock_job(session, job_id)
+        try:
+            job = jobs.lock_job(session, job_id)
+        except NotFound:
+            return False  # its worker was away for so long that the job ended and was pruned
         if device_seconds:
             jobs.use_device(session, job_id, device_seconds)
         if job["state"] != "running" or _is_stale(session, event, attempts):

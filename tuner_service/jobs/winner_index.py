@@ -38,13 +38,14 @@ class _Keyed:
 class WinnerIndex:
     """Exact lookup among the winners of jobs that have succeeded. Thread-safe.
 
-    Jobs that have succeeded do not change, so each is read once; whether there are new ones is asked at every lookup.
+    Jobs that have succeeded do not change, so each is read once; whether there are new ones is asked at every lookup,
+    and where some were pruned, all others are read again.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: set[str] = set()
-        self._count = 0
+        self._mark: tuple[int, int] | None = None
         self._newest: dict[str, dict[str, dict[str, _Keyed]]] = {}
         """Kernel → digest of the key but for the toolchain → toolchain → the newest job's winner."""
         self._entries: dict[str, Entry] = {}
@@ -54,6 +55,14 @@ class WinnerIndex:
 
         DatabaseProblem when the ledger cannot be read.
         """
+        try:
+            return self._lookup(database, query)
+        except KeyError:  # a job was pruned since the index was read
+            with self._lock:
+                self._mark = None
+        return self._lookup(database, query)
+
+    def _lookup(self, database: Database, query: Query) -> Hit | Miss:
         with self._lock:
             with database.read() as session:
                 self._refresh(session)
@@ -89,16 +98,19 @@ class WinnerIndex:
         return known
 
     def _refresh(self, session: Session) -> None:
-        count = winners.count_succeeded_jobs(session)
-        if count == self._count:
+        mark = winners.succeeded_jobs_mark(session)
+        if mark == self._mark:
             return
-        new = [job_id for job_id in winners.succeeded_job_ids(session) if job_id not in self._jobs]
+        there = winners.succeeded_job_ids(session)
+        if not self._jobs.issubset(there):  # of a key, an older job's winner may be the newest that is left
+            self._jobs, self._newest, self._entries = set(), {}, {}
+        new = [job_id for job_id in there if job_id not in self._jobs]
         for start in range(0, len(new), _JOBS_AT_ONCE):
             some = new[start : start + _JOBS_AT_ONCE]
             for row in winners.winner_keys(session, some):
                 self._add(row)
             self._jobs.update(some)
-        self._count = count
+        self._mark = mark
 
     def _add(self, row: Mapping[str, Any]) -> None:
         key = settled_key(row, device=row["device"], toolchain=row["toolchain"])

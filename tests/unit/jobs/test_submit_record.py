@@ -13,7 +13,7 @@ from tuner_service.db.engine import Database
 from tuner_service.db.queries.devices import list_devices
 from tuner_service.db.queries.jobs import active_job_ids, list_jobs
 from tuner_service.db.queries.trials import get_trial, list_trials, trial_source_sha
-from tuner_service.db.queries.winners import count_succeeded_jobs, settled_case, succeeded_job_ids, winner_keys
+from tuner_service.db.queries.winners import settled_case, succeeded_job_ids, succeeded_jobs_mark, winner_keys
 from tuner_service.errors import IdempotencyMismatch, NotFound
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.record import record
@@ -290,7 +290,7 @@ class TestLists:
     ) -> None:
         with database.read() as session:
             assert succeeded_job_ids(session) == [job]
-            assert count_succeeded_jobs(session) == 1
+            assert succeeded_jobs_mark(session)[0] == 1
             assert winner_keys(session, [submitted]) == []
             keys = winner_keys(session, [job, submitted])
             assert [key["case"]["kernel"] for key in keys] == ["softmax", "rms_norm"]

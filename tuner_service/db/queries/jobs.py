@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from search.errors import InvalidInput, Problem
 from tuner_service.db.case_json import case_document
 from tuner_service.db.clock import now
-from tuner_service.db.models import Case, Job, JobEvent, JobLabel
+from tuner_service.db.models import PRUNING, Case, Job, JobEvent, JobLabel
 from tuner_service.db.pages import choice, decode_cursor, encode_cursor
 from tuner_service.db.queries.cases import case_events
 from tuner_service.db.queries.trials import best_trial_ids, count_by_outcome, default_trial_ids, get_trials
@@ -34,7 +34,7 @@ def insert_job(session: Session, row: Mapping[str, Any], labels: Mapping[str, st
 def job_row(session: Session, job_id: str) -> dict[str, Any]:
     """Every column of one job. NotFound."""
     job = session.get(Job, job_id, populate_existing=True)
-    if job is None:
+    if job is None or job.state == PRUNING:
         raise NotFound("job", job_id)
     return {column.key: getattr(job, column.key) for column in Job.__table__.columns}
 
@@ -47,7 +47,7 @@ def lock_job(session: Session, job_id: str) -> dict[str, Any]:
     """
     query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
     job = session.scalars(query.execution_options(populate_existing=True)).first()
-    if job is None:
+    if job is None or job.state == PRUNING:
         raise NotFound("job", job_id)
     return {column.key: getattr(job, column.key) for column in Job.__table__.columns}
 
@@ -69,14 +69,14 @@ def active_job_ids(session: Session) -> list[str]:
 
 def newest_job_ids(session: Session, *states: str, limit: int) -> list[str]:
     """The newest jobs, newest first; with states, only jobs in one of them."""
-    query = select(Job.id).where(Job.state.in_(states)) if states else select(Job.id)
+    query = select(Job.id).where(Job.state.in_(states) if states else Job.state != PRUNING)
     return list(session.scalars(query.order_by(Job.id.desc()).limit(limit)))
 
 
 def get_job(session: Session, job_id: str) -> dict[str, Any]:
     """The JSON of a job, with its progress and its cases. NotFound."""
     job = session.get(Job, job_id)
-    if job is None:
+    if job is None or job.state == PRUNING:
         raise NotFound("job", job_id)
     return _documents(session, [job])[0]
 
@@ -101,9 +101,7 @@ def list_jobs(
         problems.append(Problem(field="/limit", value=limit, message="at least 1 is needed", allowed=">= 1"))
     if problems:
         raise InvalidInput(problems)
-    filters: list[ColumnElement[bool]] = []
-    if state is not None:
-        filters.append(Job.state == state)
+    filters: list[ColumnElement[bool]] = [Job.state == state if state is not None else Job.state != PRUNING]
     if device is not None:
         filters.append(or_(Job.device_kind == device, Job.device_id == device))
     if kernel is not None:

@@ -8,16 +8,21 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from tuner_service.db.models import Case, Job
+from tuner_service.db.models import Case, Job, JobEvent
 from tuner_service.db.queries.cases import case_events
 from tuner_service.db.queries.trials import get_trials
 
 _SUCCEEDED = Job.state == "succeeded"
 
 
-def count_succeeded_jobs(session: Session) -> int:
-    """How many jobs have succeeded. No such job changes or goes, so another number is the only sign of news."""
-    return int(session.execute(select(func.count()).select_from(Job).where(_SUCCEEDED)).scalar_one())
+def succeeded_jobs_mark(session: Session) -> tuple[int, int]:
+    """Equal marks: the same jobs have succeeded. Their number, and that of the newest event of any job.
+
+    A job that succeeds has an event of its own; one that is pruned is one less.
+    """
+    count = session.execute(select(func.count()).select_from(Job).where(_SUCCEEDED)).scalar_one()
+    newest = session.execute(select(func.max(JobEvent.sequence))).scalar_one()
+    return int(count), int(newest or 0)
 
 
 def succeeded_job_ids(session: Session) -> list[str]:
@@ -57,7 +62,8 @@ def settled_case(session: Session, case_id: str) -> dict[str, Any]:
     ``job_id, case, program_digest, device`` (DeviceSpec document), ``protocol, cache_context``, ``winner, reference``
     (trial documents), ``tie_set, reference_tie_set``, ``events`` (event documents).
     """
-    row = session.execute(select(Case, Job).join(Job, Job.id == Case.job_id).where(Case.id == case_id)).first()
+    query = select(Case, Job).join(Job, Job.id == Case.job_id).where(Case.id == case_id, _SUCCEEDED)
+    row = session.execute(query).first()
     if row is None or not row.Case.result:
         raise KeyError(case_id)
     result = row.Case.result

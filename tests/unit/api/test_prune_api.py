@@ -1,0 +1,57 @@
+"""Retention over HTTP and from the command line: what goes, and that lookups follow."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from finished_jobs import finished_job
+
+from tuner_service.api import schemas_retention
+from tuner_service.cli.main import run
+
+
+def winner(served: Any, rows: int) -> Any:
+    return served.http.get("/v1/winners", params={"kernel": "softmax", "dims": f"rows:{rows},cols:33"}).json()
+
+
+def test_lookups_follow_and_a_promoted_job_stays(served: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    kept, older, newer = (finished_job(served, rows=rows, best=best) for rows, best in ((4, 0), (6, 0), (6, 1)))
+    digest = served.http.post("/v1/catalogs", json={"jobs": [kept]}).json()["candidate"]["digest"]
+    assert winner(served, 4)["job_id"] == kept
+    assert winner(served, 6)["job_id"] == newer
+    # As many come as go: their number alone tells nothing.
+    label = {"labels": {"keep": "yes"}}
+    assert served.http.post("/v1/prune", json={"older_than": "0s", **label}).json()["removed"]["jobs"] == 0
+    answer = served.http.post("/v1/prune", json={"older_than": "0s"}).json()
+    other = finished_job(served, rows=8)
+    third = finished_job(served, rows=9)
+    schemas_retention.PrunedDocument.model_validate(answer)
+    assert answer["removed"]["jobs"] == 2
+    assert [row["job_id"] for row in answer["kept"]] == [kept]
+    assert f"catalog {digest}" in answer["kept"][0]["referred_to_by"]
+    assert winner(served, 4)["job_id"] == kept
+    assert winner(served, 8)["job_id"] == other
+    assert winner(served, 9)["job_id"] == third
+    miss = winner(served, 6)
+    assert miss["status"] == 404
+    assert not {older, newer} & {near["job_id"] for near in miss["misses"]}
+    for job_id in (older, newer):
+        assert served.http.get(f"/v1/jobs/{job_id}").status_code == 404
+        assert served.http.get(f"/v1/jobs/{job_id}/trials").status_code == 404
+    url = f"http://127.0.0.1:{served.port}"
+    assert run(["prune", "--older-than", "0s", "--state", "succeeded", "--url", url, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["removed"]["jobs"], document["kept_total"], document["complete"]) == (2, 1, True)
+    assert run(["prune", "--older-than", "0s", "--label", "a=b", "--dry-run", "--url", url]) == 0
+    assert capsys.readouterr().out.startswith("would remove 0 jobs, 0 cases, 0 trials")
+    assert run(["prune", "--older-than", "old", "--state", "running", "--url", url]) == 2
+    said = capsys.readouterr().err
+    assert "older_than" in said
+    assert "states" in said
