@@ -32,6 +32,7 @@ SETTINGS = {
     "jit": "off",
     "log_checkpoints": "off",
 }
+PREFIX = "tuner-postgres-"
 MEMORY = Path("/dev/shm")
 _PR_SET_PDEATHSIG = 1
 
@@ -40,7 +41,9 @@ class PostgresCluster:
     """One server with its data directory. ``url`` of a database; ``stop`` and ``start`` keep what is in them."""
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="tuner-postgres-", dir=_roomy_memory()))
+        place = Path(_roomy_memory() or tempfile.gettempdir())
+        _sweep(place)
+        self.directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
         # PostgreSQL refuses to run as root; another user must then reach its directory.
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user is not None:
@@ -142,6 +145,14 @@ class PostgresCluster:
 def _end_with_parent() -> None:
     """A test process that is killed leaves no server."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGQUIT), 0, 0, 0)
+
+
+def _sweep(place: Path) -> None:
+    """Removes what killed test processes left: their servers ended with them, their directories did not."""
+    for left in place.glob(f"{PREFIX}*-*"):
+        pid = left.name.removeprefix(PREFIX).partition("-")[0]
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _roomy_memory() -> Path | None:
