@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from search.children.entry import Channel, enter
+from search.children.forks import Forks
 from search.lowering.contract import Artifact
 from search.measuring.aftermath import Aftermath
 from search.measuring.bench import Bench
@@ -29,10 +30,10 @@ class KernelChild(CandidateChild[NativeCall]):
 
     fault = KernelFault
 
-    def __init__(self, channel: Channel, timer: Path) -> None:
+    def __init__(self, channel: Channel, timer: Path, forks: Forks) -> None:
         super().__init__(channel)
-        self._timer = NativeTimer(timer)
-        self._left = Aftermath(self._timer)
+        self._timer, self._forks = NativeTimer(timer), forks
+        self._left = Aftermath(self._timer, forks)
         self._libraries = Libraries()
 
     def case(self, document: Mapping[str, Any], work_dir: str) -> Answer:
@@ -42,7 +43,7 @@ class KernelChild(CandidateChild[NativeCall]):
         self._libraries.close()
         self.bench = None  # the old buffers go before the new ones come
         self.bench = Bench(resolve_case(document, admitted=True), Path(work_dir))
-        return {"event": "ready"}
+        return {"event": "ready", "forks": self._forks.protection}
 
     def _load(self, artifact: Mapping[str, Any]) -> NativeCall:
         bench = self._on_bench()
@@ -91,9 +92,9 @@ class KernelChild(CandidateChild[NativeCall]):
 
 
 def main() -> None:
-    """Enter, then serve."""
+    """Enter, forbid forks, then serve."""
     channel = enter(sys.argv[1])
-    child = KernelChild(channel, Path(sys.argv[2]))
+    child = KernelChild(channel, Path(sys.argv[2]), Forks.forbid())
     commands = (child.case, child.measure, child.finals, child.pair_load, child.pair_sample)
     serve(channel, {command.__name__: command for command in commands})
 

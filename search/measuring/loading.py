@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import _ctypes
 import ctypes
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from search.lowering.contract import Artifact
+from search.measuring.foreign_library import close_library, open_library
 from search.measuring.timers import MAX_ARGUMENTS, NativeCall
 from search.outcome import Rejected
 
@@ -55,7 +54,7 @@ class Libraries:
     def close(self) -> None:
         """Close every library; calls bound to them must not be used any more."""
         for library in self._open.values():
-            _ctypes.dlclose(library._handle)
+            close_library(library)
         self._open.clear()
 
     def _library(self, artifact: Artifact) -> ctypes.CDLL:
@@ -70,7 +69,7 @@ class Libraries:
                     "artifact_changed", path=artifact.library_path, sha256=found, expected=artifact.library_sha256
                 )
             try:
-                self._open[key] = ctypes.CDLL(artifact.library_path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+                self._open[key] = open_library(artifact.library_path)
             except OSError as error:
                 raise _problem("load_failed", path=artifact.library_path, message=str(error)) from None
         return self._open[key]

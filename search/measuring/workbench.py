@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any
 from search.children.child import Child, ChildExit, ChildGone, ChildTimeout
 from search.errors import Cancelled, ChildFailed, DeviceContended, DeviceUnavailable
 from search.program.case import Case
+
+log = logging.getLogger(__name__)
 
 Asked = Callable[[], bool]
 """Says whether the caller wants to stop."""
@@ -72,6 +75,8 @@ class Workbench:
         self._kin = kin
         self.device_pids: set[int] = set()
         """Every child so far as the driver of its GPU counts processes: it tells of the dead for a while."""
+        self.forks: str | None = None
+        """What keeps foreign code in the present child from starting processes (``search.children.forks``)."""
         self.used = False
         """True once foreign code ran in the present child: what goes wrong now may be an earlier item's fault."""
 
@@ -153,6 +158,10 @@ class Workbench:
         ready = self.ask(cancelled, self._timeouts.prepare_seconds, "case", document=document, work_dir=self._work_dir)
         self._case = document
         self.device_pids.update(ready.get("device_pids", ()))
+        before, self.forks = self.forks, ready.get("forks")
+        if self.forks != before and self.forks is not None:
+            level = logging.INFO if self.forks == "seccomp" else logging.WARNING
+            log.log(level, "%s: what keeps kernels from starting processes is %s", self._module, self.forks)
 
 
 class Deadline:

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from search.children.entry import Channel, enter
+from search.children.forks import Forks
 from search.lowering.contract import Launch
+from search.measuring.aftermath import forked_rejection
 from search.measuring.bench import Array, Bench
 from search.measuring.progress import CHECKING, IDLE, LOADING
 from search.measuring.serving import serve
@@ -39,8 +41,8 @@ class _Faulty(Exception):  # noqa: N818 - carries a rejection, handled next to t
 class SimulatingChild:
     """State of the process: one case on its bench."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, forks: Forks) -> None:
+        self._channel, self._forks = channel, forks
         self._bench: Bench | None = None
         self._buffers: dict[str, FlushBuffer] = {}
         self._library: Library | None = None
@@ -52,7 +54,7 @@ class SimulatingChild:
         bench = Bench(resolve_case(document, admitted=True), Path(work_dir), buffer_type=FlushBuffer)
         self._buffers = {name: b for name, b in bench.buffers.items() if isinstance(b, FlushBuffer)}
         self._bench = bench
-        return {"event": "ready"}
+        return {"event": "ready", "forks": self._forks.protection}
 
     def simulate(
         self,
@@ -84,9 +86,11 @@ class SimulatingChild:
             harmful = faulty.rejection.stage == "runtime" or faulty.rejection.reason == "guard_overwritten"
             return {**answer, "rejection": faulty.rejection.document(), "tainted": harmful}
         answer["checks"] = {**verdict.checks.document(), "simulated_rows": bench.case.rows}
-        if verdict.rejection is not None:
-            answer["rejection"] = verdict.rejection.document()
-        return {**answer, "tainted": verdict.tainted}
+        forked = forked_rejection(self._forks)
+        rejection = verdict.rejection or forked
+        if rejection is not None:
+            answer["rejection"] = rejection.document()
+        return {**answer, "tainted": verdict.tainted or forked is not None}
 
     def _open(self, path: str) -> Library:
         if self._library is not None and self._library.path != path:
@@ -160,9 +164,9 @@ def _differ(one: Array, other: Array, dtype: npt.DTypeLike) -> npt.NDArray[np.bo
 
 
 def main() -> None:
-    """Enter, then serve."""
+    """Enter, forbid forks, then serve."""
     channel = enter(sys.argv[1])
-    child = SimulatingChild(channel)
+    child = SimulatingChild(channel, Forks.forbid())
     serve(channel, {"case": child.case, "simulate": child.simulate})
 
 

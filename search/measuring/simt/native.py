@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import _ctypes
 import ctypes
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from search.lowering.contract import Launch
+from search.measuring.foreign_library import close_library, open_library
 from search.measuring.simt.protocol import Order
 from search.outcome import Rejected
 
@@ -77,11 +76,11 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        self._library = open_library(path)
 
     def close(self) -> None:
         """Close it; its stacks and signal handlers go with it."""
-        _ctypes.dlclose(self._library._handle)
+        close_library(self._library)
 
     def run(
         self,

@@ -122,6 +122,16 @@ def work_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def make_measurer(work_dir: Path, tmp_path: Path) -> Callable[..., Measurer]:
+    """``make_measurer(**options)``: a Measurer of the device "cpu:test", whose locks lie under ``tmp_path``."""
+
+    def made(**options: object) -> Measurer:
+        return Measurer(a_device(), work_dir, lock_dir=tmp_path / "locks", child_timeout_seconds=30.0, **options)
+
+    return made
+
+
+@pytest.fixture
 def measurer(work_dir: Path, tmp_path: Path) -> Iterator[Measurer]:
     with Measurer(a_device(), work_dir, lock_dir=tmp_path / "locks", child_timeout_seconds=30.0) as one:
         yield one

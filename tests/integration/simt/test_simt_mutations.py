@@ -40,6 +40,7 @@ FIRST_THREAD = "if (blockIdx.x == 0 && threadIdx.x == 0)"
 MUTATIONS: dict[str, tuple[dict[str, str], str]] = {
     "no barrier between write and read": ({SUM + BARRIER: SUM + "Without<2>>"}, "depends_on_thread_order|wrong_values"),
     "no barrier between read and write": ({SUM + BARRIER: SUM + "Without<1>>"}, "depends_on_thread_order|wrong_values"),
+    "a process started": ({AFTER_MAX: AFTER_MAX + f"  {FIRST_THREAD} fork();\n"}, "forked"),
     "half of the block at a barrier": (
         {AFTER_SUM: AFTER_SUM + "  if (threadIdx.x < 128) __syncthreads();\n"},
         "simulation_deadlock",
@@ -150,7 +151,7 @@ def test_a_broken_kernel_is_caught(name: str, results: Mapping[str, MeasureResul
         assert result.checks.simulated_rows == 3
         assert all(one.elements_checked >= 3 * 769 and one.guard_elements_checked for one in result.checks.inputs)
         return
-    assert result.rejection.stage == "correctness", result.rejection
+    assert result.rejection.stage == ("runtime" if reasons == "forked" else "correctness"), result.rejection
     assert result.rejection.reason in reasons.split("|"), result.rejection
 
 
