@@ -170,6 +170,11 @@ class Deployment:
             process.end(signal.SIGKILL)
         self.database.close()
 
+    def losses(self, job_id: str) -> int:
+        """How often a task on a trial of the job was lost, of the trial with most of that."""
+        with self.database.read() as session:
+            return int(session.scalar(text("SELECT max(losses) FROM trials WHERE job_id = :id"), {"id": job_id}) or 0)
+
     def job(self, job_id: str) -> dict[str, Any]:
         with self.database.read() as session:
             return get_job(session, job_id)

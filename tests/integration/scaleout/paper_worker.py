@@ -1,8 +1,9 @@
 """A worker process whose device, compilers and measurements exist on paper: all the rest of it is real.
 
 ``python paper_worker.py CONFIG`` with a JSON object: ``folder``, ``device`` (id), and optionally ``forget`` (a step
-that its version does not know), ``stuck`` (a step in which its child outlives SIGKILL), ``version``. While a file
-``hold-STEP`` is in the folder, that step waits, and says so in ``held-STEP``.
+that its version does not know), ``stuck`` (a step in which its child outlives SIGKILL), ``version``, ``skew_seconds``
+(by which its clock is ahead). While a file ``hold-STEP`` is in the folder, that step waits, and says so in
+``held-STEP``; with ``hold-Recording`` a measured trial waits to be recorded.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 from search.children.child import ChildSurvived
 from search.errors import Cancelled
-from search.events import Event
+from search.events import Event, TrialMeasured
 from search.ledger import CaseState
 from search.program.case import Case
 from search.step import STEPS
 from search.steps import Step
+from tuner_service.db import clock
 from tuner_service.db.engine import Database
 from tuner_service.settings import load_settings
 from tuner_service.telemetry import configure_logging
@@ -60,6 +63,13 @@ class HeldTools:
         name = type(step).__name__
         if name == self._stuck and not (self._folder / "unstuck").exists():
             raise ChildSurvived("child 7 survived SIGKILL for 10 s")
+        self._wait(name, cancelled)
+        for event in self._tools.perform(step, state, case, device_id=device_id, cancelled=cancelled):
+            if isinstance(event, TrialMeasured):
+                self._wait("Recording", cancelled)
+            yield event
+
+    def _wait(self, name: str, cancelled: Callable[[], bool]) -> None:
         held = self._folder / f"held-{name}"
         while (self._folder / f"hold-{name}").exists():
             held.write_text(str(os.getpid()))
@@ -67,7 +77,6 @@ class HeldTools:
                 raise Cancelled("told to stop")
             time.sleep(POLL_SECONDS)
         held.unlink(missing_ok=True)
-        yield from self._tools.perform(step, state, case, device_id=device_id, cancelled=cancelled)
 
     def rest(self) -> None:
         """Nothing to end."""
@@ -76,9 +85,28 @@ class HeldTools:
         """Nothing to end."""
 
 
+def _set_clock(ahead_seconds: float) -> None:
+    """This process's wall clock differs by so much; what counts seconds (monotonic) does not."""
+    right, right_ns = time.time, time.time_ns
+    time.time = lambda: right() + ahead_seconds
+    time.time_ns = lambda: right_ns() + int(ahead_seconds * 1e9)
+    clock.datetime = _Skewed(ahead_seconds)  # type: ignore[attr-defined]
+
+
+class _Skewed:
+    """``datetime`` as far as ``db.clock`` uses it."""
+
+    def __init__(self, ahead_seconds: float) -> None:
+        self._ahead = timedelta(seconds=ahead_seconds)
+
+    def now(self, zone: tzinfo) -> datetime:
+        return datetime.now(zone) + self._ahead
+
+
 def main(config: dict[str, Any]) -> None:
     """Works until SIGTERM."""
     paper, folder = _paper(), Path(config["folder"])
+    _set_clock(config.get("skew_seconds", 0.0))
     settings = load_settings()
     configure_logging("INFO")
     if "forget" in config:

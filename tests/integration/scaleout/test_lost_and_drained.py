@@ -6,13 +6,6 @@ import time
 from deployment import PAPER_DEVICE, SMALL, Deployment
 from postgres_cluster import PostgresCluster
 from proxy import PausableProxy
-from sqlalchemy import text
-
-
-def losses(deployment: Deployment, job_id: str) -> int:
-    """How often a task on a trial of the job was lost, of the trial with most of that."""
-    with deployment.database.read() as session:
-        return int(session.scalar(text("SELECT max(losses) FROM trials WHERE job_id = :id"), {"id": job_id}) or 0)
 
 
 def test_a_worker_killed_in_a_measurement_is_replaced(deployment: Deployment) -> None:
@@ -26,7 +19,7 @@ def test_a_worker_killed_in_a_measurement_is_replaced(deployment: Deployment) ->
     deployment.paper_worker()
     job = deployment.await_end(job_id)
     assert job["state"] == "succeeded", job["error"]
-    assert losses(deployment, job_id) == 1, "what was in flight is charged once"
+    assert deployment.losses(job_id) == 1, "what was in flight is charged once"
     deployment.assert_sound(job_id)
 
 
@@ -51,7 +44,7 @@ def test_a_worker_that_drains_ends_what_is_short_and_hands_back_the_rest(deploym
     job = deployment.await_end(job_id)
     assert job["state"] == "succeeded", job["error"]
     assert measured >= 1
-    assert losses(deployment, job_id) == 0
+    assert deployment.losses(job_id) == 0
     deployment.assert_sound(job_id)
 
 
@@ -105,7 +98,7 @@ def test_a_new_version_is_deployed_while_a_job_runs(deployment: Deployment) -> N
     deployment.let_go("Measure")
     job = deployment.await_end(job_id)
     assert job["state"] == "succeeded", job["error"]
-    assert losses(deployment, job_id) == 0
+    assert deployment.losses(job_id) == 0
     deployment.assert_sound(job_id)
 
 
@@ -124,7 +117,7 @@ def test_a_short_cut_between_worker_and_database_is_nothing(deployment: Deployme
         job = deployment.await_end(job_id)
         deployment.processes[-1].end(signal.SIGKILL)
     assert job["state"] == "succeeded", job["error"]
-    assert losses(deployment, job_id) == 0
+    assert deployment.losses(job_id) == 0
     deployment.assert_sound(job_id)
 
 
