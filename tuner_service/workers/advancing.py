@@ -22,6 +22,8 @@ REST_AFTER_SECONDS = 60.0
 """Idle children hold memory (the compiler library above all): they end after so long without work."""
 OPENING_SECONDS = 0.5
 """The rows of a large space are written in slices: other jobs get their turn between them."""
+ROUTINE_SHARE = 0.25
+"""Looking at every unfinished job takes at most about this share of the loop's time, however many there are."""
 MAXIMUM_ADVANCE_ERRORS = 3
 """A job whose advance fails so often in a row, for a reason that waiting does not mend, has failed."""
 
@@ -47,7 +49,12 @@ class AdvanceLoop:
         self._database, self._advance_one, self._withdraw = database, advance, withdraw
         self._stopping, self._period_seconds, self._leads = stopping, period_seconds, leads
         self._looked, self._rest = looked, rest
-        self._wanted: set[str] = set()
+        self._wanted: dict[str, None] = {}
+        """Jobs that something was heard of, in that order."""
+        self._routine: dict[str, None] = {}
+        """Jobs to look at without a reason, when no other is wanted."""
+        self._routine_seconds = 0.0
+        """What looking at them has taken since they were listed."""
         self._woken = threading.Condition()
         self._errors: Counter[str] = Counter()
         self._waiting: dict[str, str] = {}
@@ -61,7 +68,7 @@ class AdvanceLoop:
         """Look at this job soon; without one, notice soon that the service stops."""
         with self._woken:
             if job_id is not None:
-                self._wanted.add(job_id)
+                self._wanted[job_id] = None
             self._woken.notify_all()
 
     def want_active(self) -> None:
@@ -74,7 +81,7 @@ class AdvanceLoop:
             log.warning("jobs cannot be listed: %s", error)
             return
         with self._woken:
-            self._wanted.update(active)
+            self._routine.update(dict.fromkeys(active))
             self._woken.notify_all()
         for job_id in self._waiting.keys() - set(active):
             self._waiting.pop(job_id, None)
@@ -83,19 +90,31 @@ class AdvanceLoop:
         """Advances until told to stop."""
         looked = busy = time.monotonic()
         while not self._stopping.is_set():
-            with self._woken:
-                self._woken.wait_for(lambda: self._wanted or self._stopping.is_set(), self._period_seconds)
-                wanted, self._wanted = sorted(self._wanted), set()
-            for job_id in wanted:
-                if not self._stopping.is_set() and self._leads():
-                    self._advance(job_id)
+            job_id, routine = self._next()
+            if job_id is not None and self._leads():
+                began = time.monotonic()
+                self._advance(job_id)
                 busy = time.monotonic()
-            if time.monotonic() - looked >= self._period_seconds and self._leads():
-                looked = time.monotonic()
+                self._routine_seconds += routine * (busy - began)
+            pause_seconds = max(self._period_seconds, self._routine_seconds / ROUTINE_SHARE)
+            if not self._routine and time.monotonic() - looked >= pause_seconds and self._leads():
+                looked, self._routine_seconds = time.monotonic(), 0.0
                 self.want_active()
             if time.monotonic() - busy >= REST_AFTER_SECONDS:
                 self._rest()
                 busy = time.monotonic()
+
+    def _next(self) -> tuple[str | None, bool]:
+        """The job to look at now, and whether that is routine; none after a period without any, or when stopped."""
+        with self._woken:
+            self._woken.wait_for(lambda: self._wanted or self._routine or self._stopping.is_set(), self._period_seconds)
+            if self._stopping.is_set() or not (self._wanted or self._routine):
+                return None, False
+            routine = not self._wanted
+            job_id = next(iter(self._wanted or self._routine))
+            self._wanted.pop(job_id, None)
+            self._routine.pop(job_id, None)
+            return job_id, routine
 
     def _advance(self, job_id: str) -> None:
         try:

@@ -22,7 +22,7 @@ from tuner_service.db.queries.cases import case_events
 from tuner_service.db.queries.jobs import get_job, list_job_events
 from tuner_service.db.queries.trials import list_trials
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 240.0
 """Upper bound of a wait on a busy machine; nothing is concluded from how long anything took."""
 TUNER = ["-m", "tuner_service.cli"]
 PAPER_WORKER = str(Path(__file__).with_name("paper_worker.py"))
@@ -174,6 +174,12 @@ class Deployment:
         """How often a task on a trial of the job was lost, of the trial with most of that."""
         with self.database.read() as session:
             return int(session.scalar(text("SELECT max(losses) FROM trials WHERE job_id = :id"), {"id": job_id}) or 0)
+
+    def jobs_by_state(self) -> dict[str, int]:
+        """How many jobs are in each state."""
+        with self.database.read() as session:
+            rows = session.execute(text("SELECT state, count(*) AS jobs FROM jobs GROUP BY state"))
+            return {row.state: row.jobs for row in rows}
 
     def job(self, job_id: str) -> dict[str, Any]:
         with self.database.read() as session:
