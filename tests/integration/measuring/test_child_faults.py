@@ -1,5 +1,7 @@
-"""What a candidate does to its machine instead of computing: it forks, eats memory, prints without end. It is charged
-with it, the next one is measured, nothing of it runs on, and nobody holds the device."""
+"""What a candidate does to its machine instead of computing: it forks, eats memory, crashes, prints without end.
+
+It is charged with it, the next one is measured, nothing of it runs on, and nobody holds the device.
+"""
 
 from __future__ import annotations
 
@@ -94,11 +96,15 @@ def test_threads_that_end_and_a_gigabyte_of_output_are_no_fault(outcomes: Outcom
     assert outcomes((threads, nap), (loud, "")) == [None, None]
 
 
-def test_a_kernel_that_eats_memory_ends_at_its_limit(outcomes: Outcomes) -> None:
+def test_all_memory_and_a_wild_write_end_the_child(
+    outcomes: Outcomes,
+) -> None:
     body = """size_t mib = 0; while (malloc((size_t)64 << 20)) mib += 64;
               fprintf(stderr, "%zu MiB", mib); abort();"""
-    (bad,) = outcomes((body, ""), memory_limit_bytes=MEMORY_BYTES)
+    bad, wild = outcomes((body, ""), ("*(volatile int *)8 = 1; return 0;", ""), memory_limit_bytes=MEMORY_BYTES)
     assert bad is not None
+    assert wild is not None
+    assert wild.detail["signal"] == "SIGSEGV"
     assert (bad.reason, bad.detail["signal"]) == ("crashed", "SIGABRT")
     mebibytes = int(str(bad.detail["log_tail"]).split()[-2])
     assert 0 < mebibytes < MEMORY_BYTES >> 20
