@@ -17,6 +17,7 @@ import hashlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,6 +38,9 @@ LIMIT_BYTES = 256 << 20
 """Of one artifact; a library of six kernels has some 50 kB."""
 MOST_NAMES_KNOWN = 200_000
 """Names of blobs that are known to be in the shared store: 20 MB of memory at most."""
+KNOWN_SECONDS = 3600.0
+"""What this process put counts as there for so long; put again, it is young again, and nobody sweeps it away. A blob
+that it only read is put too: it is about to be referred to, and may be old."""
 
 
 class ArtifactCache:
@@ -49,12 +53,17 @@ class ArtifactCache:
         self.store = ArtifactStore(folder)
         self._shared, self._limit_bytes = shared, limit_bytes
         self._lock = threading.Lock()
-        self._there: set[str] = set()
+        self._there: dict[str, float] = {}
 
     @property
     def is_shared(self) -> bool:
         """Whether other machines see what is built here."""
         return self._shared is not None
+
+    @property
+    def shared(self) -> Blobs | None:
+        """The store that machines share, if there is one."""
+        return self._shared
 
     def fetch_build(self, key: str) -> None:
         """Brings what another machine built under this key into this machine's store, if it is whole."""
@@ -154,11 +163,9 @@ class ArtifactCache:
         data = None if blob is None else unsealed(blob, limit_bytes=self._limit_bytes)
         if blob is not None and data is None:
             self._damaged(name)
-        with self._lock:
-            if data is None:
-                self._there.discard(name)
-            else:
-                self._there.add(name)
+        if data is None:
+            with self._lock:
+                self._there.pop(name, None)
         return data
 
     def _put(self, data: Mapping[str, bytes]) -> None:
@@ -167,19 +174,20 @@ class ArtifactCache:
             if len(one) > self._limit_bytes:
                 raise ArtifactTooLarge(f"{name} has {len(one)} bytes, and the artifact store takes {self._limit_bytes}")
         with self._lock:
-            new = {name: sealed(one) for name, one in data.items() if name not in self._there}
+            oldest = time.monotonic() - KNOWN_SECONDS
+            new = {name: sealed(one) for name, one in data.items() if self._there.get(name, oldest) <= oldest}
         if not new:
             return
         self._shared.put(new)
         with self._lock:
             if len(self._there) > MOST_NAMES_KNOWN:
                 self._there.clear()
-            self._there.update(new)
+            self._there.update(dict.fromkeys(new, time.monotonic()))
 
     def _damaged(self, name: str) -> None:
         log.warning("the shared artifact store has damaged bytes under %s; they count as missing", name)
         with self._lock:
-            self._there.discard(name)
+            self._there.pop(name, None)
 
 
 def built_here(_: BuildRequest, artifact: Artifact) -> Artifact:

@@ -11,7 +11,8 @@ import errno
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +36,15 @@ class Blobs(Protocol):
         ...
 
     def put(self, blobs: Mapping[str, bytes]) -> None:
-        """Store each under its name, in this order, over what is there. Doing it again changes nothing."""
+        """Store each under its name, in this order, over what is there. Doing it again only makes it young again."""
+        ...
+
+    def resting(self, kind: str, *, seconds: float) -> Iterator[str]:
+        """Names that begin with ``kind/`` and that nobody put for so long (an hour more or less)."""
+        ...
+
+    def remove(self, names: Sequence[str], *, seconds: float) -> int:
+        """Remove those of these blobs that nobody put for so long, up to now; how many."""
         ...
 
     def close(self) -> None:
@@ -73,6 +82,39 @@ class DirectoryBlobs:
             for name, data in blobs.items():
                 if self.get(name, limit_bytes=len(data)) != data:
                     self._write(self.folder / name, data)
+                else:
+                    with contextlib.suppress(FileNotFoundError):  # removed just now
+                        os.utime(self.folder / name)
+                        continue
+                    self._write(self.folder / name, data)
+
+    def resting(self, kind: str, *, seconds: float) -> Iterator[str]:
+        """See :meth:`Blobs.resting`; by the clocks of this machine and of the file system."""
+        with self._typed():
+            self._require_marker()
+            if not (self.folder / kind).is_dir():
+                return
+            with os.scandir(self.folder / kind) as entries:
+                for entry in entries:
+                    if not entry.name.startswith(".") and self._rests(self.folder / kind / entry.name, seconds):
+                        yield f"{kind}/{entry.name}"
+
+    def remove(self, names: Sequence[str], *, seconds: float) -> int:
+        """See :meth:`Blobs.remove`. Whoever puts one between the look and the removal loses it, as to a bad disk."""
+        removed = 0
+        with self._typed():
+            self._require_marker()
+            for name in names:
+                if self._rests(self.folder / name, seconds):
+                    (self.folder / name).unlink(missing_ok=True)
+                    removed += 1
+        return removed
+
+    def _rests(self, path: Path, seconds: float) -> bool:
+        try:
+            return path.stat().st_mtime <= time.time() - seconds
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """See :meth:`Blobs.close`."""

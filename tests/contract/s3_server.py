@@ -1,4 +1,4 @@
-"""An S3 service as far as ours asks for it: GET and PUT of whole objects, every signature recomputed from what came.
+"""An S3 service as far as ours asks for it: whole objects, lists, removal; every signature recomputed from what came.
 
 Written from the S3 reference, not from our client, so that the two check each other.
 """
@@ -9,9 +9,13 @@ import hashlib
 import hmac
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+from xml.sax.saxutils import escape
 
 ACCESS_KEY, SECRET_KEY, REGION, BUCKET = "AKIDTEST", "a secret of the test", "eu-test-1", "artifacts"
 _AUTHORIZATION = re.compile(
@@ -25,6 +29,7 @@ class S3Server:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.modified: dict[str, float] = {}
         self.failures: list[int] = []
         self.requests: list[str] = []
         self.url = ""
@@ -69,6 +74,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._accepted()
         if body is None:
             return
+        if "?" in self.path:
+            self._answer(200, self._list())
+            return
         found = self.server_state.objects.get(self.path)
         if found is None:
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
@@ -79,7 +87,30 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._accepted()
         if body is not None:
             self.server_state.objects[self.path] = body
+            self.server_state.modified[self.path] = time.time()
             self._answer(200, b"")
+
+    def do_DELETE(self) -> None:
+        if self._accepted() is not None:
+            self.server_state.objects.pop(self.path, None)
+            self._answer(204, b"")
+
+    def _list(self) -> bytes:
+        """Version 2, two names a page."""
+        query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        assert query["list-type"] == "2"
+        root = f"/{BUCKET}/"
+        found = sorted(key for key in self.server_state.objects if key.startswith(root + query["prefix"]))
+        found = [key for key in found if key > query.get("continuation-token", "")]
+        rows = ""
+        for key in found[:2]:
+            moment = datetime.fromtimestamp(self.server_state.modified[key], UTC).isoformat(timespec="milliseconds")
+            stamp = moment.replace("+00:00", "Z")
+            name = escape(key.removeprefix(root))
+            rows += f"<Contents><Key>{name}</Key><LastModified>{stamp}</LastModified><Size>1</Size></Contents>"
+        if len(found) > 2:
+            rows += f"<NextContinuationToken>{escape(found[1])}</NextContinuationToken>"
+        return f"<ListBucketResult>{rows}</ListBucketResult>".encode()
 
     def _accepted(self) -> bytes | None:
         """The body of a request that is to be answered; None after one that was refused."""

@@ -6,11 +6,14 @@ import errno
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from s3_server import BUCKET, s3_server
+from s3_server import BUCKET, S3Server, s3_server
+from sqlalchemy import text
 
 from search.errors import ArtifactsUnavailable
 from search.lowering.artifact_cache import ArtifactCache
@@ -24,8 +27,14 @@ NAME = "libraries/" + "ab" * 32
 LIMIT = 1 << 20
 
 
+@pytest.fixture
+def s3() -> list[S3Server]:
+    """The S3 server behind the blobs, where there is one."""
+    return []
+
+
 @pytest.fixture(params=["directory", "sqlite", "postgresql", "s3"])
-def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
+def blobs(request: pytest.FixtureRequest, tmp_path: Path, s3: list[S3Server]) -> Iterator[Blobs]:
     match request.param:
         case "directory":
             (tmp_path / "shared").mkdir()
@@ -41,6 +50,7 @@ def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
             database.close()
         case "s3":
             with s3_server() as server:
+                s3.append(server)
                 place = S3Blobs(f"s3://{BUCKET}/a/prefix", server.environment)
                 yield place
                 place.close()
@@ -64,6 +74,58 @@ def test_more_than_the_limit_is_not_read(blobs: Blobs) -> None:
     blobs.put({NAME: bytes(100_000)})
     assert blobs.get(NAME, limit_bytes=99_999) is None
     assert blobs.get(NAME, limit_bytes=100_000) == bytes(100_000)
+
+
+def grow_old(blobs: Blobs, name: str, seconds: float, s3: list[S3Server]) -> None:
+    """As if the blob had been put so long ago."""
+    match blobs:
+        case DirectoryBlobs():
+            os.utime(blobs.folder / name, (time.time() - seconds,) * 2)
+        case DatabaseBlobs():
+            stamp = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="microseconds")
+            with blobs._database.write() as session:
+                session.execute(
+                    text("UPDATE artifacts SET created_at = :stamp WHERE name = :name"),
+                    {"stamp": stamp.replace("+00:00", "Z"), "name": name},
+                )
+        case _:
+            s3[0].modified[f"/{BUCKET}/a/prefix/{name}"] -= seconds
+
+
+def test_what_nobody_put_for_long_is_listed_and_removed_unless_it_is_put_again(
+    blobs: Blobs, s3: list[S3Server]
+) -> None:
+    names = [f"libraries/{number:064x}" for number in range(5)]
+    other = f"sources/{1:064x}"
+    assert list(blobs.resting("libraries", seconds=0)) == []
+    blobs.put({name: name.encode() for name in (*names, other)})
+    for name in (*names[:4], other):
+        grow_old(blobs, name, 90_000, s3)
+    assert sorted(blobs.resting("libraries", seconds=86_400)) == names[:4]
+    assert list(blobs.resting("libraries", seconds=100_000)) == []
+    blobs.put({names[0]: names[0].encode()})
+    assert blobs.remove(names, seconds=86_400) == 3, "two are young: one new, and one that was put again"
+    left = [name for name in (*names, other) if blobs.get(name, limit_bytes=LIMIT) is not None]
+    assert left == [names[0], names[4], other]
+    assert blobs.remove(names, seconds=86_400) == 0
+    blobs.put({names[1]: b"anew"})
+    assert blobs.get(names[1], limit_bytes=LIMIT) == b"anew"
+
+
+def test_what_a_machine_uses_again_is_young_again(blobs: Blobs, tmp_path: Path, s3: list[S3Server]) -> None:
+    """A build that was fetched is about to be referred to, so that nobody may sweep it away meanwhile."""
+    here, there = (ArtifactCache(tmp_path / name, blobs) for name in ("here", "there"))
+    result = built(here)
+    here.publish(result)
+    kinds = ("built", "libraries", "sources")
+    names = [name for kind in kinds for name in blobs.resting(kind, seconds=0)]
+    assert len(names) == 3
+    for name in names:
+        grow_old(blobs, name, 90_000, s3)
+    there.fetch_build(KEY)
+    there.load_source(SOURCE.source_sha256)
+    there.publish(result)
+    assert [name for kind in kinds for name in blobs.resting(kind, seconds=86_400)] == []
 
 
 def test_many_threads_put_and_get_the_same_names(blobs: Blobs) -> None:

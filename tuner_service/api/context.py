@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol
 from fastapi import Depends, Request
 
 from search.device.spec import DeviceSpec
+from search.lowering.blobs import Blobs
 from search.lowering.contract import Source
 from tuner_service.api import kinds
 from tuner_service.api.problems import ProblemError
@@ -94,6 +95,11 @@ class Runtime(Protocol):
 
         ArtifactsUnavailable, DatabaseProblem.
         """
+        ...
+
+    @property
+    def shared_artifacts(self) -> Blobs | None:
+        """The artifact store that machines share; None where this machine's own is the only one."""
         ...
 
 

@@ -37,7 +37,7 @@ class PrunedDocument(Document):
     finished_before: str = Field(description="Jobs that ended before went.")
     removed: dict[str, int] = Field(
         description="Rows that this call removed, or would have: `jobs`, `cases`, `trials`, `events`, "
-        "`idempotency_keys`, `queue_tasks`."
+        "`idempotency_keys`, `queue_tasks`; `artifacts` once all jobs are gone, where machines share a store."
     )
     kept: list[KeptJob] = Field(description="Of these, at most a thousand.")
     kept_total: int

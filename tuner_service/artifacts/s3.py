@@ -1,4 +1,4 @@
-"""Shared artifacts in a bucket of Amazon S3, or of anything that speaks as it does: two requests, GET and PUT.
+"""Shared artifacts in a bucket of Amazon S3, or of anything that speaks as it does: GET, PUT, DELETE, and lists.
 
 Settings are the variables that every S3 client reads: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``,
 ``AWS_SESSION_TOKEN``, ``AWS_REGION`` (or ``AWS_DEFAULT_REGION``), ``AWS_ENDPOINT_URL_S3`` (or ``AWS_ENDPOINT_URL``).
@@ -6,21 +6,26 @@ Settings are the variables that every S3 client reads: ``AWS_ACCESS_KEY_ID``, ``
 
 from __future__ import annotations
 
+import html
 import random
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import httpx
 
 from search.errors import ArtifactsUnavailable, InvalidInput, Problem
-from tuner_service.artifacts.sigv4 import Credentials, quoted_path, signed_headers
+from tuner_service.artifacts.sigv4 import Credentials, quoted_path, quoted_query, signed_headers
 
 TRIES = 4
 FIRST_PAUSE_SECONDS = 0.2
 """After the first failure; each further one doubles it."""
 TIMEOUT_SECONDS = 30.0
+LIST_BYTES = 16 << 20
+"""A list has at most a thousand names."""
+_CONTENTS = re.compile(r"<Contents>.*?</Contents>", re.DOTALL)
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -55,16 +60,52 @@ class S3Blobs:
         for name, data in blobs.items():
             self._tried("PUT", name, data, 0)
 
+    def resting(self, kind: str, *, seconds: float) -> Iterator[str]:
+        """See ``Blobs.resting``; by the bucket's clock and ours."""
+        for name, modified in self._listed(f"{kind}/"):
+            if time.time() - modified >= seconds:
+                yield name
+
+    def remove(self, names: Sequence[str], *, seconds: float) -> int:
+        """See ``Blobs.remove``. Whoever puts one between the look and the removal loses it, as to a bad disk."""
+        removed = 0
+        for name in names:
+            if any(time.time() - modified >= seconds for found, modified in self._listed(name) if found == name):
+                self._tried("DELETE", name, b"", 0)
+                removed += 1
+        return removed
+
+    def _listed(self, beginning: str) -> Iterator[tuple[str, float]]:
+        """Names that begin so, and when each was put, in seconds since 1970."""
+        root = f"{self._prefix}/" if self._prefix else ""
+        query = {"list-type": "2", "prefix": root + beginning}
+        while True:
+            data = self._tried("GET", "", b"", LIST_BYTES, query=query)
+            if data is None:
+                raise ArtifactsUnavailable(f"the artifact store {self._place}: no list of what begins with {beginning}")
+            text = data.decode("utf-8", "replace")
+            for one in _CONTENTS.findall(text):
+                key, modified = _tag(one, "Key"), _tag(one, "LastModified")
+                if key is None or modified is None or not key.startswith(root):
+                    continue
+                yield key.removeprefix(root), datetime.fromisoformat(modified).timestamp()
+            token = _tag(text, "NextContinuationToken")
+            if token is None:
+                return
+            query["continuation-token"] = token
+
     def close(self) -> None:
         """See ``Blobs.close``."""
         self._client.close()
 
-    def _tried(self, method: str, name: str, body: bytes, limit_bytes: int) -> bytes | None:
+    def _tried(
+        self, method: str, name: str, body: bytes, limit_bytes: int, *, query: Mapping[str, str] | None = None
+    ) -> bytes | None:
         """The request, again after a pause while the service is busy or not to be reached."""
         pause_seconds = FIRST_PAUSE_SECONDS
         for left in reversed(range(TRIES)):
             try:
-                return self._asked(method, name, body, limit_bytes)
+                return self._asked(method, name, body, limit_bytes, quoted_query(query or {}))
             except _BusyError as busy:
                 if left == 0:
                     raise ArtifactsUnavailable(f"the artifact store {self._place}: {method} {name}: {busy}") from None
@@ -72,8 +113,9 @@ class S3Blobs:
             pause_seconds *= 2
         raise AssertionError("unreachable")
 
-    def _asked(self, method: str, name: str, body: bytes, limit_bytes: int) -> bytes | None:
-        path = quoted_path(f"{self._root}/{self._prefix}/{name}" if self._prefix else f"{self._root}/{name}")
+    def _asked(self, method: str, name: str, body: bytes, limit_bytes: int, query: str) -> bytes | None:
+        """Without a name the bucket itself is asked."""
+        path = quoted_path(f"{self._root}/{self._prefix}/{name}" if self._prefix and name else f"{self._root}/{name}")
         headers = signed_headers(
             self._credentials,
             method=method,
@@ -82,9 +124,12 @@ class S3Blobs:
             region=self._region,
             body=body,
             moment=datetime.now(UTC),
+            query=query,
         )
         try:
-            request = self._client.build_request(method, self._base + path, headers=headers, content=body)
+            request = self._client.build_request(
+                method, self._base + path + (f"?{query}" if query else ""), headers=headers, content=body
+            )
             answer = self._client.send(request, stream=True)
             try:
                 data = self._body(answer, limit_bytes if answer.status_code == httpx.codes.OK else 4096)
@@ -97,6 +142,8 @@ class S3Blobs:
             raise _BusyError(f"status {status}")
         if status == httpx.codes.OK:
             return data
+        if method == "DELETE" and status == httpx.codes.NO_CONTENT:
+            return None
         if method == "GET" and status == httpx.codes.NOT_FOUND and b"NoSuchBucket" not in (data or b""):
             return None
         said = " ".join((data or b"").decode("utf-8", "replace").split())[:300]
@@ -125,6 +172,11 @@ class S3Blobs:
 
 class _BusyError(Exception):
     """The service cannot be reached, or says that it is busy: worth another try."""
+
+
+def _tag(text: str, name: str) -> str | None:
+    found = re.search(f"<{name}>([^<]*)</{name}>", text)
+    return html.unescape(found[1]) if found else None
 
 
 def _required(environment: Mapping[str, str], variable: str) -> str:

@@ -30,6 +30,11 @@ def quoted_path(path: str) -> str:
     return quote(path, safe="/-_.~")
 
 
+def quoted_query(parameters: Mapping[str, str]) -> str:
+    """A query as it is signed and sent: sorted, and every byte but letters, digits and ``-_.~`` percent-encoded."""
+    return "&".join(f"{quote(name, safe='-_.~')}={quote(parameters[name], safe='-_.~')}" for name in sorted(parameters))
+
+
 def signed_headers(
     credentials: Credentials,
     *,
@@ -40,10 +45,12 @@ def signed_headers(
     body: bytes,
     moment: datetime,
     headers: Mapping[str, str] | None = None,
+    query: str = "",
 ) -> dict[str, str]:
     """The headers to send: those given, the date, the body's sha256 and ``authorization``.
 
-    ``path`` is quoted already (:func:`quoted_path`); there is no query. ``moment`` has a time zone.
+    ``path`` is quoted already (:func:`quoted_path`), and so is ``query`` (:func:`quoted_query`). ``moment`` has a
+    time zone.
     """
     stamp = moment.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
     body_sha256 = hashlib.sha256(body).hexdigest()
@@ -53,7 +60,7 @@ def signed_headers(
         sent["x-amz-security-token"] = credentials.session_token
     names = ";".join(sorted(sent))
     lines = "".join(f"{name}:{sent[name]}\n" for name in sorted(sent))
-    request = "\n".join([method, path, "", lines, names, body_sha256])
+    request = "\n".join([method, path, query, lines, names, body_sha256])
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     message = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
     key = f"AWS4{credentials.secret_key}".encode()

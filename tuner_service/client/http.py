@@ -17,6 +17,8 @@ LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 TERMINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 REQUEST_TIMEOUT_SECONDS = 60.0
 PLAN_TIMEOUT_SECONDS = 300.0
+PRUNE_TIMEOUT_SECONDS = 3600.0
+"""The last call reads what every trial refers to."""
 LOOK_POLL_SECONDS = 0.1
 PAGE_ITEMS = 500
 PLAN_PAGE_ITEMS = 20_000
@@ -104,7 +106,7 @@ class Client:
 
     def prune(self, request: Mapping[str, Any]) -> Document:
         """Remove jobs that ended long ago; the answer says whether the same call again would find more."""
-        return self._document("POST", "/v1/prune", json=request)
+        return self._document("POST", "/v1/prune", json=request, timeout=PRUNE_TIMEOUT_SECONDS)
 
     # Plans and jobs
 

@@ -12,6 +12,7 @@ from search.device.spec import DeviceSpec
 from search.errors import DeviceUnavailable, InvalidInput, ToolchainUnavailable
 from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
+from search.lowering.blobs import Blobs
 from search.lowering.contract import Source
 from tuner_service.db.engine import Database
 from tuner_service.engine.local import LocalEngine
@@ -184,6 +185,11 @@ class Runtime:
     def live_workers(self) -> int | None:
         """None: this process compiles and measures by itself."""
         return None
+
+    @property
+    def shared_artifacts(self) -> Blobs | None:
+        """The store that machines share, if there is one."""
+        return self.artifacts.shared
 
     def load_source(self, source_sha256: str) -> Source | None:
         """A kernel's source from the artifact store; None when it is not there. ArtifactsUnavailable."""

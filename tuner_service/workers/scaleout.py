@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from search.device.spec import DeviceSpec
 from search.errors import InvalidInput
 from search.lowering.artifact_cache import ArtifactCache
+from search.lowering.blobs import Blobs
 from search.lowering.contract import Source
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import Leadership, announce_wake
@@ -206,6 +207,11 @@ class ScaleOutRuntime:
         else:
             cancel(self._hurried, self._engine, job_id)
         self.wake(job_id)
+
+    @property
+    def shared_artifacts(self) -> Blobs | None:
+        """The store that machines share, if there is one."""
+        return self._artifacts.shared
 
     def load_source(self, source_sha256: str) -> Source | None:
         """A kernel's source from the artifact store; None when it is not there. ArtifactsUnavailable."""

@@ -16,6 +16,7 @@ from search.device.probe import probe_cpu
 from search.device.spec import DeviceSpec
 from search.lowering.contract import Source
 from tuner_service.app import create_app
+from tuner_service.artifacts.database import DatabaseBlobs
 from tuner_service.db.engine import Database
 from tuner_service.jobs.acceptance import is_acceptance
 from tuner_service.jobs.acceptance_ledger import end_acceptance
@@ -39,6 +40,7 @@ class AttachedDevice:
         self.depths: dict[str, dict[str, int]] = {}
         self.sources: dict[str, Source] = {}
         self.libraries: dict[str, bytes] = {}
+        self.shared_artifacts = DatabaseBlobs(database)
 
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:

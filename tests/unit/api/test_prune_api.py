@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 sys.path.append(str(Path(__file__).parent))
 
@@ -15,10 +16,17 @@ from finished_jobs import finished_job
 
 from tuner_service.api import schemas_retention
 from tuner_service.cli.main import run
+from tuner_service.db.queries.artifacts import put_artifacts
 
 
 def winner(served: Any, rows: int) -> Any:
     return served.http.get("/v1/winners", params={"kernel": "softmax", "dims": f"rows:{rows},cols:33"}).json()
+
+
+def put_long_ago(served: Any, name: str) -> None:
+    with served.context.database.write() as session:
+        put_artifacts(session, {name: b"x"})
+        session.execute(text("UPDATE artifacts SET created_at = '2020-01-01T00:00:00.000000Z'"))
 
 
 def test_lookups_follow_and_a_promoted_job_stays(served: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +37,10 @@ def test_lookups_follow_and_a_promoted_job_stays(served: Any, capsys: pytest.Cap
     # As many come as go: their number alone tells nothing.
     label = {"labels": {"keep": "yes"}}
     assert served.http.post("/v1/prune", json={"older_than": "0s", **label}).json()["removed"]["jobs"] == 0
+    put_long_ago(served, "libraries/" + "ab" * 32)
+    dry = served.http.post("/v1/prune", json={"older_than": "0s", "dry_run": True}).json()
     answer = served.http.post("/v1/prune", json={"older_than": "0s"}).json()
+    assert answer["removed"] == dry["removed"] | {"artifacts": 1}
     other = finished_job(served, rows=8)
     third = finished_job(served, rows=9)
     schemas_retention.PrunedDocument.model_validate(answer)

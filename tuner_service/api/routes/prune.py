@@ -12,6 +12,7 @@ from tuner_service.api.body import parse_object, read_body
 from tuner_service.api.context import ContextOf
 from tuner_service.api.documented import json_body, problems
 from tuner_service.jobs.prune import prune, read_prune_request
+from tuner_service.jobs.sweep import sweep
 
 router = APIRouter(prefix="/v1/prune", tags=["system"])
 
@@ -42,6 +43,11 @@ _EXAMPLES = {
 def prune_jobs(context: ContextOf, raw: Annotated[bytes, Depends(read_body)]) -> JSONResponse:
     """Removes jobs with their cases, trials, events, tasks and idempotency keys. A job that a catalog was frozen from
     stays and is in `kept` with what refers to it; one that is queued or running is never looked at. One call works for
-    some seconds: while `complete` is false, send it again. There is no way back but a backup."""
+    some seconds: while `complete` is false, send it again. The last one also removes artifacts from the shared store
+    that nothing refers to and nobody put for as long (a day at least). There is no way back but a backup."""
     request = read_prune_request(parse_object(raw))
-    return JSONResponse(prune(context.database, request, for_seconds=CALL_SECONDS))
+    answer = prune(context.database, request, for_seconds=CALL_SECONDS)
+    blobs = context.runtime.shared_artifacts
+    if blobs is not None and answer["complete"] and not request.dry_run:
+        answer["removed"]["artifacts"] = sweep(context.database, blobs, seconds=request.older_than_seconds)
+    return JSONResponse(answer)

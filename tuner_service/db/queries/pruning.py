@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, select, text, update
+from sqlalchemy import ColumnElement, Text, cast, delete, func, select, text, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from tuner_service.db.models import (
@@ -21,7 +21,7 @@ from tuner_service.db.models import (
     JobLabel,
     Trial,
 )
-from tuner_service.db.models_catalogs import Acceptance, AliasState, Catalog
+from tuner_service.db.models_catalogs import Acceptance, AcceptanceRecord, AliasState, Catalog
 
 COUNTED = ("jobs", "cases", "trials", "events", "idempotency_keys", "queue_tasks")
 _RUNS = text("SELECT count(*) FROM procrastinate_jobs WHERE args->>'job_id' = :job_id AND status = 'doing'")
@@ -146,3 +146,25 @@ def _add(words: dict[str, list[str]], key: str, word: str) -> None:
     known = words.setdefault(key, [])
     if word not in known:
         known.append(word)
+
+
+def artifacts_of_trials(session: Session, *, after: str, limit: int) -> list[tuple[str, str, str]]:
+    """Of the next so many trials, in the order of their ids, ``after`` one: id, ``source_sha256``, artifact as text."""
+    query = select(Trial.id, Trial.source_sha256, cast(Trial.artifact, Text)).where(Trial.id > after)
+    return [(row[0], row[1] or "", row[2] or "") for row in session.execute(query.order_by(Trial.id).limit(limit))]
+
+
+def texts_with_artifacts(session: Session) -> Iterator[str]:
+    """Every other text that may name an artifact: events, claims, catalogs, acceptances with their records."""
+    for column in (
+        CaseEvent.document,
+        Claim.step,
+        Catalog.body,
+        AcceptanceRecord.document,
+        Acceptance.replay,
+        Acceptance.step,
+        Acceptance.result,
+        Acceptance.evidence,
+    ):
+        texts = select(cast(column, Text)).execution_options(yield_per=100)
+        yield from (text_ for text_ in session.scalars(texts) if text_)
