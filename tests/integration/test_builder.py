@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -244,6 +245,19 @@ def test_a_missing_compiler_is_the_toolchain_s_fault(builder: Builder, monkeypat
     monkeypatch.setenv("TUNER_CC", "/nowhere/gcc")
     with pytest.raises(ToolchainUnavailable, match="/nowhere/gcc"):
         build(builder, request("a"))
+
+
+@pytest.mark.parametrize("then", ["exit 1", "kill -SEGV $$", "chmod -x $0; exit 1"])
+def test_a_compiler_that_breaks_is_nobody_s_fault(
+    builder: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    script = tmp_path / "cc"
+    # Asked what it is it answers; it compiles nothing any more.
+    script.write_text(f'#!/bin/sh\ncase "$*" in *.c*) {then};; esac\nexec {shutil.which("gcc")} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("TUNER_CC", str(script))
+    with pytest.raises(ToolchainUnavailable, match=re.escape(str(script))):
+        build(builder, request("a"), request("b", width=8))
 
 
 def test_a_service_without_a_home_can_build(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> None:

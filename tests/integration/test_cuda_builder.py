@@ -14,6 +14,7 @@ from search.lowering.builder import Builder
 from search.lowering.contract import Artifact, BuildRequest, BuildResult
 from search.lowering.cuda.architectures import ARCHITECTURES
 from search.lowering.cuda.lower import CudaLowering
+from search.lowering.cuda.nvcc import nvcc_path
 from search.lowering.cuda.texts import complete_source
 from search.lowering.cuda.toolchain import check
 from search.lowering.merged import reload_merged
@@ -131,6 +132,21 @@ def test_a_builder_for_an_unknown_architecture_says_so(tmp_path: Path) -> None:
 def test_what_cannot_be_is_rejected_with_its_numbers(built: dict[str, BuildResult]) -> None:
     reasons = {name: result.rejection.reason for name, result in built.items() if result.rejection is not None}
     assert reasons == {"too many threads": "threads_per_block", "not a divisor": "vector_not_divisor"}
+
+
+def test_an_nvcc_that_breaks_is_nobody_s_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if (nvcc := nvcc_path()) is None:
+        pytest.skip("no nvcc on this machine")
+    script = tmp_path / "nvcc"
+    # Asked what it is it answers; it compiles nothing any more.
+    script.write_text(f'#!/bin/sh\ncase "$*" in *batch.cu*) echo cicc is gone >&2; exit 2;; esac\nexec {nvcc} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("TUNER_NVCC", str(script))
+    with (
+        contextlib.closing(Builder(tmp_path / "store", target="cuda", architecture="sm_90")) as builder,
+        pytest.raises(ToolchainUnavailable, match=r"cannot compile a trivial kernel for sm_90.*cicc is gone"),
+    ):
+        list(builder.build(REQUESTS[:2], timeout_seconds=300, cancelled=lambda: False))
 
 
 def test_nvrtc_compiles_its_header_once_for_all_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,13 @@ def result_row(case: Mapping[str, Any], progress: Mapping[str, int], baseline: s
 
 
 def rejection_rows(trials: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """Rejected trials counted by stage and reason, most frequent first."""
-    counts = Counter((trial["stage"], trial["reason"]) for trial in trials if trial["outcome"] == "rejected")
+    """Rejected trials counted by stage and reason, most frequent first; they add up to ``rejected`` of the cases.
+
+    A default beside the space is in neither.
+    """
+    counts = Counter(
+        (trial["stage"], trial["reason"]) for trial in trials if trial["outcome"] == "rejected" and trial["in_space"]
+    )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [[str(stage), str(reason), str(count)] for (stage, reason), count in ordered]
 

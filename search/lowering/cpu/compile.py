@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search.children.scratch import scratch_folder
+from search.errors import ToolchainUnavailable
 from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel
 from search.lowering.cpu.facts import FunctionFacts, read_facts
 from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS
@@ -51,30 +52,44 @@ def compile_members(
     timeout_seconds: float,
     cc: str,
     progress: Callable[[], None] = lambda: None,
+    broken: Callable[[], str | None] | None = None,
 ) -> tuple[list[tuple[Library, tuple[Member, ...]]], dict[str, Rejected]]:
     """Libraries with their members, and the rejection of each member (by symbol) that does not compile alone.
 
-    ``timeout_seconds`` bounds one compiler call; ``progress`` is called before each. Raises OSError when the disk is
-    full: that is nobody's fault.
+    ``timeout_seconds`` bounds one compiler call; ``progress`` is called before each. ``broken`` says why the compiler
+    fails whatever it is given, or None; it is asked before the first member is blamed, and after the last. Raises
+    ToolchainUnavailable when it is broken or cannot be started, OSError when the disk is full: that is nobody's fault.
     """
-    progress()
-    try:
-        return [(compile_library(members, timeout_seconds=timeout_seconds, cc=cc), tuple(members))], {}
-    except CompileError as error:
-        if len(members) == 1:
-            rejected = Rejected(stage="compile", reason=error.reason, detail=error.detail)
-            return [], {members[0].symbol: rejected}
+
+    def doubt() -> None:
+        if broken is None:
+            return
+        progress()
+        if (reason := broken()) is not None:
+            raise ToolchainUnavailable(reason)
+
     built: list[tuple[Library, tuple[Member, ...]]] = []
     rejections: dict[str, Rejected] = {}
-    for member in members:
-        libraries, refused = compile_members([member], timeout_seconds=timeout_seconds, cc=cc, progress=progress)
-        built += libraries
-        rejections |= refused
+    waiting = [tuple(members)]
+    while waiting:
+        batch = waiting.pop(0)
+        progress()
+        try:
+            built.append((compile_library(batch, timeout_seconds=timeout_seconds, cc=cc), batch))
+        except CompileError as error:
+            if len(batch) > 1:
+                waiting += [(member,) for member in batch]
+                continue
+            if not rejections:
+                doubt()  # before every other member has waited for a compiler that hangs
+            rejections[batch[0].symbol] = Rejected(stage="compile", reason=error.reason, detail=error.detail)
+    if len(rejections) > 1:
+        doubt()
     return built, rejections
 
 
 def compile_library(members: Sequence[Member], *, timeout_seconds: float, cc: str) -> Library:
-    """One shared library of all members. Raises CompileError."""
+    """One shared library of all members. Raises CompileError, ToolchainUnavailable when nothing can be started."""
     with scratch_folder("build") as name:
         folder = Path(name)
         (folder / HEADER.name).write_bytes(HEADER.read_bytes())
@@ -99,7 +114,7 @@ def _run(command: Sequence[str], folder: Path, timeout_seconds: float) -> None:
     except subprocess.TimeoutExpired:
         raise CompileError("compile_timeout", {"limit_seconds": timeout_seconds}) from None
     except OSError as error:
-        raise CompileError("compiler_not_started", {"message": str(error)}) from error
+        raise ToolchainUnavailable(f"C compiler {command[0]} cannot be started: {error.strerror or error}") from error
     if done.returncode != 0:
         output = (done.stderr + done.stdout)[-OUTPUT_TAIL_CHARS:]
         if os.strerror(errno.ENOSPC) in output:

@@ -15,7 +15,7 @@ from search.lowering.cpu.compile import Member, compile_members
 from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel, lower_text
 from search.lowering.cpu.emit import emit
 from search.lowering.cpu.numerics import describe_numerics
-from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS, compiler, fingerprint
+from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS, check, compiler, fingerprint
 from search.outcome import Rejected
 from search.planning.schedule import Schedule
 
@@ -97,7 +97,7 @@ class _Build(BatchedBuild[Kernel]):
     def compile(self, kernels: Mapping[str, Lowered[Kernel]]) -> dict[str, Built]:
         members = [Member(symbol=symbol, kernel=one.kernel) for symbol, one in kernels.items()]
         libraries, rejections = compile_members(
-            members, timeout_seconds=self.compile_timeout_seconds, cc=self.cc, progress=self.progress
+            members, timeout_seconds=self.compile_timeout_seconds, cc=self.cc, progress=self.progress, broken=check
         )
         built = {symbol: Built(rejection=rejection) for symbol, rejection in rejections.items()}
         for library, inside in libraries:

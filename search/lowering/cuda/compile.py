@@ -40,14 +40,26 @@ def compile_members(
     compiler: CudaCompiler,
     timeout_seconds: float,
     progress: Callable[[], None] = lambda: None,
+    broken: Callable[[], str | None] | None = None,
 ) -> tuple[list[tuple[Cubin, tuple[Member, ...]]], dict[str, Rejected]]:
     """Cubins with their members, and the rejection of each member (by symbol) that does not compile alone.
 
     ``timeout_seconds`` bounds one compiler call, so also a member alone; ``progress`` is called before each. Symbols
-    must differ. Raises ToolchainUnavailable when the compiler cannot be started, OSError when the disk is full.
+    must differ. ``broken`` says why the compiler fails whatever it is given, or None; it is asked before the first
+    member is blamed, and after the last. Raises ToolchainUnavailable when the compiler is broken or cannot be started,
+    OSError when the disk is full.
     """
+
+    def doubt() -> None:
+        if broken is None:
+            return
+        progress()
+        if (reason := broken()) is not None:
+            raise ToolchainUnavailable(reason)
+
     built: list[tuple[Cubin, tuple[Member, ...]]] = []
     rejections: dict[str, Rejected] = {}
+    blamed = 0
     waiting = list(reversed(groups(members)))
     while waiting:
         batch = waiting.pop()
@@ -59,9 +71,15 @@ def compile_members(
             if error.reason not in _SOLO_FAILURES:
                 raise ToolchainUnavailable(str(error.detail.get("message", error))) from error
             if len(batch) == 1:
-                rejections[batch[0].symbol] = _rejected(error)
+                rejection = _rejected(error)
+                if rejection.stage == "compile" and not blamed:
+                    doubt()  # before every other member has waited for a compiler that hangs
+                blamed += rejection.stage == "compile"
+                rejections[batch[0].symbol] = rejection
             else:
                 waiting.extend(reversed(_split(batch, error)))
+    if blamed > 1:
+        doubt()
     return built, rejections
 
 

@@ -62,7 +62,7 @@ def check(architecture: str, *, cancelled: Callable[[], bool] = lambda: False) -
             return (
                 _unsuitable(compiler, cancelled)
                 or _unknown(compiler, architecture, cancelled)
-                or _failing(compiler, architecture, cancelled)
+                or failing(compiler, architecture, cancelled=cancelled)
             )
     except ToolchainUnavailable as error:
         return str(error)
@@ -142,11 +142,19 @@ def _unknown(compiler: CudaCompiler, architecture: str, cancelled: Callable[[], 
     return None
 
 
-def _failing(compiler: CudaCompiler, architecture: str, cancelled: Callable[[], bool]) -> str | None:
-    """Why a kernel of one line does not get as far as its facts."""
+def failing(
+    compiler: CudaCompiler,
+    architecture: str,
+    *,
+    timeout_seconds: float = CHECK_SECONDS,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> str | None:
+    """Why a kernel of one line does not get as far as its facts; None when it does. Raises as ``compile``."""
     text = batch_text([Member(symbol=_CHECK_SYMBOL, cuda_text=_CHECK_TEXT)])
     try:
-        compiled = compiler.compile(text, architecture=architecture, timeout_seconds=CHECK_SECONDS, cancelled=cancelled)
+        compiled = compiler.compile(
+            text, architecture=architecture, timeout_seconds=timeout_seconds, cancelled=cancelled
+        )
         read_facts(compiled, [_CHECK_SYMBOL])
     except CompileError as error:
         words = " ".join(str(value).strip() for value in error.detail.values())

@@ -51,6 +51,7 @@ def test_rejections_are_counted_by_stage_and_reason_most_frequent_first(document
         documents.rejected("b"),
         documents.rejected("c"),
         documents.trial("d"),
+        {**documents.rejected("default"), "in_space": False},
     ]
     assert results.rejection_rows(trials) == [["constraints", "private_budget", "2"], ["compile", "gcc", "1"]]
 

@@ -144,3 +144,47 @@ def test_a_cubin_that_cannot_be_read_is_split_too(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(compiling, "read_facts", unreadable)
     _, rejections = build(Compiler(), count=4)
     assert {symbol: one.reason for symbol, one in rejections.items()} == {"k_2": "unreadable_cubin"}
+
+
+@dataclass
+class Verdicts:
+    """What is answered, in turn, to whoever asks whether the compiler is broken; counts the questions."""
+
+    answers: list[str | None]
+    asked: int = 0
+
+    def __call__(self) -> str | None:
+        self.asked += 1
+        return self.answers[min(self.asked, len(self.answers)) - 1]
+
+
+def tried(compiler: Compiler, verdicts: Verdicts, count: int = 16) -> dict[str, Any]:
+    return compile_members(
+        members(count), architecture="sm_90", compiler=compiler, timeout_seconds=7.0, broken=verdicts
+    )[1]
+
+
+@pytest.mark.parametrize("reason", ["compile_timeout", "compiler_error", "compiler_crashed", "unreadable_cubin"])
+def test_a_compiler_that_breaks_blames_nobody(reason: str) -> None:
+    compiler = Compiler(guilty={f"k_{at}": reason for at in range(16)})
+    with pytest.raises(ToolchainUnavailable, match="no kernel compiles"):
+        tried(compiler, Verdicts(["no kernel compiles"]))
+    assert sum(len(call) == 1 for call in compiler.calls) == 1, "the others do not wait for it one by one"
+
+
+def test_a_compiler_that_breaks_after_the_first_member_failed_blames_nobody() -> None:
+    with pytest.raises(ToolchainUnavailable, match="broken by now"):
+        tried(Compiler(guilty={"k_3": "compiler_error", "k_9": "compiler_error"}), Verdicts([None, "broken by now"]))
+
+
+def test_a_compiler_that_works_is_asked_twice_at_most_and_the_members_are_to_blame() -> None:
+    verdicts = Verdicts([None])
+    rejections = tried(Compiler(guilty={f"k_{at}": "compiler_error" for at in range(9)}), verdicts)
+    assert (len(rejections), verdicts.asked) == (9, 2)
+
+
+def test_a_kernel_that_takes_too_much_shared_memory_casts_no_doubt_on_the_compiler() -> None:
+    words = "ptxas error   : Entry function '{}' uses too much shared data (0x10000 bytes, 0xc000 max)"
+    verdicts = Verdicts(["never asked"])
+    rejections = tried(Compiler(guilty={"k_1": "compiler_error"}, words=words.format), verdicts)
+    assert (rejections["k_1"].stage, verdicts.asked) == ("resources", 0)

@@ -86,7 +86,7 @@ def _print_summary(items: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[s
         for case in cases
     ]
     print_table(["case", ">candidates", ">planned", ">rejected", "inert knobs"], rows)
-    rejected = rejection_rows(item for item in items if item["in_space"])
+    rejected = rejection_rows(items)
     if rejected:
         print_line()
         print_table(["rejected at", "reason", ">candidates"], rejected)
