@@ -11,7 +11,7 @@
     ├── NotFound                 no such job, trial, device, …
     ├── Conflict                 what was asked for is not possible in the present state of things
     ├── IdempotencyMismatch      an Idempotency-Key came again with another request
-    ├── WorkerMisplaced          a worker cannot work with the database that it was given
+    ├── WorkerMisplaced          a worker cannot work with the database or store that it was given
     ├── DataDirInUse             another service works on this data directory
     ├── DeviceAwaited            a job cannot go on before its device is known, or back
     ├── DataDirUnusable          the data directory cannot be made or written
@@ -79,7 +79,7 @@ class IdempotencyMismatch(ServiceError):  # noqa: N818 - named for what happened
 
 
 class WorkerMisplaced(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
-    """A worker cannot work with the database that it was given; the message says what to type."""
+    """A worker cannot work with the database or store that it was given; the message says what to type."""
 
 
 class DataDirInUse(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

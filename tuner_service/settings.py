@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from search.device.probe import COMPILE_ONLY_DEVICES
@@ -207,7 +207,9 @@ class Settings(BaseSettings):
 
     @field_validator("artifacts")
     @classmethod
-    def _usable_place(cls, place: str | None) -> str | None:
+    def _usable_place(cls, place: str | None, given: ValidationInfo) -> str | None:
+        if place == "local" and given.data.get("engine") == "postgres":
+            raise ValueError("processes of the postgres engine exchange what they build, and local prevents that")
         if not place or place in ("database", "local") or _S3_PLACE.fullmatch(place):
             return place or None
         if "://" in place or not place.startswith("/"):

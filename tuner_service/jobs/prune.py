@@ -118,7 +118,7 @@ class _Pruning:
         """Whether something frozen refers to the job; it is then noted."""
         words = self._references.by_job.get(job_id)
         if words:
-            self.kept.append({"job_id": job_id, "reason": "it is referred to", "referred_to_by": list(words)})
+            self.kept.append({"job_id": job_id, "reason": "it is referred to by", "referred_to_by": list(words)})
         return bool(words)
 
     def _remove(self, job_id: str) -> bool:

@@ -37,9 +37,9 @@ def run_worker(
 ) -> None:
     """Works until SIGTERM or SIGINT.
 
-    Raises WorkerMisplaced, or DatabaseOutdated, when the database is none that a worker can use, InvalidInput when the
-    host has no such device, DatabaseProblem, or ArtifactsUnavailable, when the database or the artifact store does not
-    answer at the start, DataDirInUse, DataDirUnusable.
+    Raises WorkerMisplaced, or DatabaseOutdated, when the database or the artifact store is none that a worker can use,
+    InvalidInput when the host has no such device, DatabaseProblem, or ArtifactsUnavailable, when the database or the
+    artifact store does not answer at the start, DataDirInUse, DataDirUnusable.
     """
     configure_logging(settings.log_level)
     database = Database(settings.resolved_database_url, connections=settings.database_connections)
@@ -50,6 +50,11 @@ def run_worker(
                 f"{database.place} is a file; give --database-url postgresql://…"
             )
         require_ready(database, command=settings.upgrade_command)
+        if settings.artifacts == "local":  # TUNER_ENGINE is the service's word: a worker may lack it
+            raise WorkerMisplaced(
+                "TUNER_ARTIFACTS=local keeps what a worker builds from the service and other workers; leave it away, "
+                "or name what the service has: database, a directory of all machines or s3://BUCKET"
+            )
         settings = settings.model_copy(update={"engine": "postgres"})  # what else a worker's defaults depend on
         data_dir = DataDir(own_data_dir) if own_data_dir else free_data_dir(settings.data_dir)
         place, limit_bytes = settings.artifacts_place, settings.max_artifact_bytes

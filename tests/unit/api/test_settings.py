@@ -148,6 +148,16 @@ def test_every_wrong_setting_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -
     assert {problem.field for problem in caught.value.problems} == set(WRONG)
 
 
+def test_artifacts_of_one_machine_are_refused_where_processes_exchange_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNER_ARTIFACTS", "local")
+    assert load_settings().artifacts_place == "local"
+    monkeypatch.setenv("TUNER_ENGINE", "postgres")
+    monkeypatch.setenv("TUNER_DATABASE_URL", "postgresql://tuner@127.0.0.1/tuner")
+    with pytest.raises(InvalidInput) as caught:
+        load_settings()
+    assert [problem.field for problem in caught.value.problems] == ["TUNER_ARTIFACTS"]
+
+
 def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUNER_PORT", "")
     monkeypatch.setenv("TUNER_DATA_DIR", "~/somewhere")

@@ -39,6 +39,14 @@ def test_a_database_without_our_schema_is_refused(empty_postgres_url: str, capsy
     assert "tuner db upgrade" in capsys.readouterr().err
 
 
+def test_artifacts_that_stay_on_its_machine_are_refused(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TUNER_ARTIFACTS", "local")
+    assert run(["worker", "--database-url", postgres_url, "--compile-only"]) == ExitStatus.BAD_INPUT
+    assert "TUNER_ARTIFACTS=local" in capsys.readouterr().err
+
+
 def test_a_database_that_does_not_answer_is_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://nobody@127.0.0.1:9/nothing"
     assert run(["worker", "--database-url", url]) == ExitStatus.UNREACHABLE
