@@ -22,7 +22,7 @@ from search.lowering.cuda.numerics import describe_numerics
 from search.lowering.cuda.nvcc import command_by_hand
 from search.lowering.cuda.passes import planned_load_sites
 from search.lowering.cuda.resources import resource_rejection, spill_rejection
-from search.lowering.cuda.toolchain import CHECK_SECONDS, cuda_compiler, failing, toolchain_key
+from search.lowering.cuda.toolchain import cuda_compiler, failing, toolchain_key
 from search.outcome import Rejected
 from search.planning.schedule import Schedule
 
@@ -155,8 +155,7 @@ class _Build(BatchedBuild[CudaKernel]):
         return built
 
     def _broken(self) -> str | None:
-        seconds = min(CHECK_SECONDS, self.compile_timeout_seconds)
-        return failing(self.compiler, self.architecture, timeout_seconds=seconds)
+        return failing(self.compiler, self.architecture, timeout_seconds=self.compile_timeout_seconds)
 
     def _built(self, one: Lowered[CudaKernel], facts: KernelFacts, path: str, sha256: str) -> Built:
         launch, limits = one.kernel.launch, ARCHITECTURES[self.architecture]

@@ -146,15 +146,17 @@ def failing(
     compiler: CudaCompiler,
     architecture: str,
     *,
-    timeout_seconds: float = CHECK_SECONDS,
+    timeout_seconds: float | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> str | None:
-    """Why a kernel of one line does not get as far as its facts; None when it does. Raises as ``compile``."""
+    """Why a kernel of one line does not get as far as its facts; None when it does. Raises as ``compile``.
+
+    ``timeout_seconds`` is ``CHECK_SECONDS``, or less.
+    """
+    seconds = CHECK_SECONDS if timeout_seconds is None else min(CHECK_SECONDS, timeout_seconds)
     text = batch_text([Member(symbol=_CHECK_SYMBOL, cuda_text=_CHECK_TEXT)])
     try:
-        compiled = compiler.compile(
-            text, architecture=architecture, timeout_seconds=timeout_seconds, cancelled=cancelled
-        )
+        compiled = compiler.compile(text, architecture=architecture, timeout_seconds=seconds, cancelled=cancelled)
         read_facts(compiled, [_CHECK_SYMBOL])
     except CompileError as error:
         words = " ".join(str(value).strip() for value in error.detail.values())
