@@ -134,6 +134,28 @@ def test_workers_and_leases_have_ages(served: Any, gauges: tuple[Gauges, Now]) -
     assert 0 <= (value(found, "tuner_worker_silent_seconds") or 0) < 30
 
 
+def test_a_killed_worker_is_lost_until_another_has_its_devices(served: Any) -> None:
+    row = {"host": "h", "place": "p", "version": "1", "state": "running", "compile_keys": [], "compile_slots": 1}
+    with served.context.database.write() as session:
+        for pid, devices in ((11, ["gpu-11", "gpu-12"]), (12, [])):
+            workers.register_worker(session, {"id": f"h:{pid}:a", "pid": pid, "devices": devices, **row})
+        for device_id in ("gpu-11", "gpu-12"):
+            assert workers.take_lease(session, device_id, "h:11:a", lost_seconds=30) is None
+    offered = []
+    for device_id in ("gpu-11", "gpu-12"):
+        with served.context.database.write() as session:
+            assert workers.take_lease(session, device_id, "h:12:a", lost_seconds=30) is not None
+            assert workers.take_lease(session, device_id, "h:12:a", lost_seconds=30, dead=lambda _: True) is None
+        with served.context.database.read() as session:
+            killed = next(one for one in workers.list_workers(session) if one["pid"] == 11)
+        offered.append((killed["state"], killed["devices"]))
+    assert offered == [("running", ["gpu-12"]), ("gone", [])]
+    with served.context.database.write() as session:
+        assert workers.beat_worker(session, "h:11:a", devices=[], compile_keys=[], state="running")
+        present = [one["pid"] for one in workers.present_workers(session, lost_seconds=30) if one["pid"] > 10]
+    assert sorted(present) == [11, 12], "it was only cut off"
+
+
 def test_a_scrape_works_while_the_database_does_not(
     served: Any, gauges: tuple[Gauges, Now], monkeypatch: pytest.MonkeyPatch
 ) -> None:

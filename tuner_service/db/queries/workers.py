@@ -87,6 +87,7 @@ def take_lease(
         silent = seconds_between(max(lease.renewed_at, holder.heartbeat_at if holder else ""), stamp)
         if holder is not None and holder.state != "gone" and silent < lost_seconds and not dead(_columns(holder)):
             return {**_columns(holder), "silent_seconds": silent}
+        _bereave(session, lease.worker_id, device_id)
         lease.worker_id, lease.taken_at = worker_id, stamp
     lease.renewed_at = stamp
     return None
@@ -151,6 +152,16 @@ def earlier(stamp: str, seconds: float) -> str:
 def seconds_between(first: str, second: str) -> float:
     """From the first of two stamps to the second."""
     return (datetime.fromisoformat(second) - datetime.fromisoformat(first)).total_seconds()
+
+
+def _bereave(session: Session, worker_id: str, device_id: str) -> None:
+    """A lost worker's row offers the device no longer; with nothing left it is gone. It says more when it is back."""
+    # One that holds its own row is back already; waiting for it here could be a deadlock.
+    query = select(Worker).where(Worker.id == worker_id).with_for_update(skip_locked=True)
+    worker = session.scalar(query)
+    if worker is not None:
+        worker.devices = [other for other in worker.devices if other != device_id]
+        worker.state = worker.state if worker.devices else "gone"
 
 
 def _device(session: Session, device_id: str) -> Device:
