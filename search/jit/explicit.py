@@ -57,7 +57,7 @@ def explicit_candidate(
         knobs["local_lanes"] = WIDTH_WORD
     knobs |= _flat(chosen)
     try:
-        space = resolve_space({name: [value] for name, value in knobs.items()}, case, target, pointer="")
+        space = resolve_space({name: [value] for name, value in knobs.items()}, case, target, pointer="", exact=True)
     except InvalidInput as error:
         # each knob has one value here, not a list of them
         problems = [

@@ -23,7 +23,9 @@ ROW_GROUPS = ("row_block", "rows_per_block")
 """Knobs that say how many rows are worked on together."""
 
 
-def resolve_space(document: Any, case: Case, target: TargetKind, *, pointer: str = "/space") -> Space:
+def resolve_space(
+    document: Any, case: Case, target: TargetKind, *, pointer: str = "/space", exact: bool = False
+) -> Space:
     """The space that a document (knob → list) describes for one case; missing knobs take the target's default lists.
 
     InvalidInput with every problem, pointers under ``pointer``: unknown knobs and knobs of another target (allowed:
@@ -31,7 +33,8 @@ def resolve_space(document: Any, case: Case, target: TargetKind, *, pointer: str
     what cannot be cached, more than ``MAX_CANDIDATES_PER_CASE`` candidates (counted before any is made).
 
     Several rows at a time (``ROW_GROUPS``) may be refused, by a limit of the mapping, the budget, or the lowering: one
-    row at a time is always in the space beside them.
+    row at a time is always in the space beside them. ``exact``: not here; the lists are of a space that was resolved
+    before, or of one candidate.
     """
     knobs = {knob.name: knob for knob in target_knobs(target)}
     if not isinstance(document, Mapping):
@@ -46,6 +49,8 @@ def resolve_space(document: Any, case: Case, target: TargetKind, *, pointer: str
     for knob in knobs.values():
         given = document[knob.name] if knob.name in document else knob.default(target, case)
         legal = _report_list(report, knob, given, program, f"{pointer}/{knob.name}")
+        if legal and knob.name in ROW_GROUPS and not exact:
+            given = (*given, knob.inert)
         lists[knob.name] = _canonical(knob, given, program) if legal else ()
     report.raise_if_any()
     inert = program.inert_knobs(lists)
@@ -156,8 +161,6 @@ def _canonical(knob: Knob, values: Sequence[Any], program: _ProgramFacts) -> tup
     if knob.name == "algorithm":
         # words that match nothing here are left out, so that one space can serve several cases
         return tuple(word for word in program.algorithms if word in values)
-    if knob.name in ROW_GROUPS:
-        values = (*values, knob.inert)  # so that one row at a time is left where more of them are refused
     if knob.name != "input":
         return tuple(member for member in knob.domain if any(v == member and type(v) is type(member) for v in values))
     cached = {_cached_by(value, program) for value in values}

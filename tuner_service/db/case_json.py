@@ -9,6 +9,9 @@ from search.stats.compare import paired_ratios
 from search.stats.summary import median
 from tuner_service.db.models import Case
 
+SHOWN_EVENTS = ("baseline_measured", "finals_measured", "default_retimed", "revalidated")
+"""Kinds of events of which a case's JSON says something."""
+
 
 def case_document(
     case: Case,

@@ -99,6 +99,23 @@ class Case(Base):
     """Step key → how often it failed on our side, and the last message."""
 
 
+LISTED = (
+    "id",
+    "outcome",
+    "stage",
+    "reason",
+    "width",
+    "is_default",
+    "in_space",
+    "median_seconds",
+    "private_scalars",
+    "score",
+    "registers",
+    "spill_bytes",
+    "finished_at",
+)
+
+
 class Trial(Base):
     """One candidate of one case."""
 
@@ -110,6 +127,8 @@ class Trial(Base):
         Index(None, "case_id", "outcome", "median_seconds"),
         Index(None, "job_id", "median_seconds"),
         Index(None, "source_sha256"),
+        # All that lists of trials filter and sort by, but for texts too long for an index: PostgreSQL reads only this.
+        Index("ix_trials_listed", "job_id", "case_id", "ordinal", postgresql_include=LISTED),
     )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)

@@ -89,7 +89,7 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
 def _plan(row: Mapping[str, Any], job: Mapping[str, Any], *, first: int) -> Iterator[PlannedCandidate]:
     case = tuned_case(row)
     target: TargetKind = job["device"]["target"]
-    space = resolve_space(row["space"], case, target)
+    space = resolve_space(row["space"], case, target, exact=True)
     return plan_case(case, space, budget_scalars=job["request"]["private_budget_scalars"], first=first)
 
 

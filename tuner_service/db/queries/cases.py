@@ -47,12 +47,16 @@ def add_case_event(session: Session, case_id: str, kind: str, name: str, documen
     return True
 
 
-def case_events(session: Session, case_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Case id → its event documents, in the order recorded."""
-    query = select(CaseEvent).where(CaseEvent.case_id.in_(case_ids)).order_by(CaseEvent.id)
+def case_events(
+    session: Session, case_ids: Sequence[str], *, kinds: Sequence[str] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Case id → its event documents, in the order recorded; of these kinds alone, if any are named."""
+    query = select(CaseEvent.case_id, CaseEvent.document).where(CaseEvent.case_id.in_(case_ids))
+    if kinds is not None:
+        query = query.where(CaseEvent.kind.in_(kinds))
     events: dict[str, list[dict[str, Any]]] = {}
-    for event in session.scalars(query):
-        events.setdefault(event.case_id, []).append(event.document)
+    for case_id, document in session.execute(query.order_by(CaseEvent.id)):
+        events.setdefault(case_id, []).append(document)
     return events
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from search.errors import InvalidInput, Problem
-from tuner_service.db.case_json import case_document
+from tuner_service.db.case_json import SHOWN_EVENTS, case_document
 from tuner_service.db.clock import now
 from tuner_service.db.models import PRUNING, Case, Job, JobEvent, JobLabel
 from tuner_service.db.pages import choice, decode_cursor, encode_cursor
@@ -148,7 +148,7 @@ def _documents(session: Session, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     cases = list(session.scalars(select(Case).where(Case.job_id.in_(ids)).order_by(Case.job_id, Case.position)))
     counts = count_by_outcome(session, ids)
     best, defaults = best_trial_ids(session, ids), default_trial_ids(session, ids)
-    events = case_events(session, [case.id for case in cases])
+    events = case_events(session, [case.id for case in cases], kinds=SHOWN_EVENTS)
     chosen = [c.result[role] for c in cases if c.result for role in ("winner", "reference") if c.result[role]]
     trials = get_trials(session, [*chosen, *best.values(), *defaults.values()])
     documents = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from search.errors import InvalidInput, Problem
@@ -29,10 +29,14 @@ SORTS: dict[str, tuple[Any, tuple[type, ...]]] = {
 """Sort word → its column and the types of its values in a cursor. Ties, and ``ordinal``: canonical order."""
 
 
-def _documents(session: Session, rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """The JSON of trials; ``rows`` have ``Trial`` and ``Case``."""
-    merged = merged_reloads(session, [row.Trial for row in rows])
-    return [_document(row.Trial, row.Case, merged.get(row.Trial.id)) for row in rows]
+def _documents(session: Session, found: Sequence[Trial]) -> list[dict[str, Any]]:
+    """The JSON of trials. Their cases are few, and read apart: they are long, and every trial would carry one."""
+    cases = {
+        case.id: case
+        for case in session.scalars(select(Case).where(Case.id.in_(sorted({trial.case_id for trial in found}))))
+    }
+    merged = merged_reloads(session, found)
+    return [_document(trial, cases[trial.case_id], merged.get(trial.id)) for trial in found]
 
 
 def _document(trial: Trial, case: Case, merged: bool | None) -> dict[str, Any]:
@@ -67,18 +71,17 @@ def _document(trial: Trial, case: Case, merged: bool | None) -> dict[str, Any]:
 
 def get_trial(session: Session, trial_id: str) -> dict[str, Any]:
     """One trial. NotFound."""
-    row = session.execute(select(Trial, Case).join(Case, Case.id == Trial.case_id).where(Trial.id == trial_id)).first()
-    if row is None:
+    trial = session.scalars(select(Trial).where(Trial.id == trial_id)).first()
+    if trial is None:
         raise NotFound("trial", trial_id)
-    return _documents(session, [row])[0]
+    return _documents(session, [trial])[0]
 
 
 def get_trials(session: Session, trial_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Those trials that exist, by id."""
     wanted = sorted(set(trial_ids))
-    query = select(Trial, Case).join(Case, Case.id == Trial.case_id).where(Trial.id.in_(wanted))
-    found = _documents(session, session.execute(query).all()) if wanted else []
-    return {document["id"]: document for document in found}
+    found = session.scalars(select(Trial).where(Trial.id.in_(wanted))).all() if wanted else []
+    return {document["id"]: document for document in _documents(session, found)} if found else {}
 
 
 def list_trials(
@@ -130,8 +133,9 @@ def list_trials(
         filters.append(Trial.registers <= max_registers)
     if spills is not None:
         filters.append(Trial.spill_bytes > 0 if spills else Trial.spill_bytes == 0)
-    query = select(Trial, Case).join(Case, Case.id == Trial.case_id).where(*filters)
-    counted = select(func.count()).select_from(Trial).join(Case, Case.id == Trial.case_id).where(*filters)
+    counted = select(func.count()).select_from(Trial).where(*filters)
+    if kernel is not None or case_index is not None:
+        counted = counted.join(Case, and_(Case.id == Trial.case_id, Case.job_id == job_id))
     total = session.execute(counted).scalar_one()
 
     word, descending = sort.removeprefix("-"), sort.startswith("-")
@@ -140,20 +144,20 @@ def list_trials(
     columns = [(of, descending and column is None) for of in canonical]
     if column is not None:
         columns.insert(0, (column, descending))
+    # First which ones, out of an index alone: whole records are long, and a job may have many thousands.
+    key = [of.label(f"key_{number}") for number, (of, _) in enumerate(columns)]
+    query = select(Trial.id, *key).join(Case, and_(Case.id == Trial.case_id, Case.job_id == job_id)).where(*filters)
     key_types: list[Any] = [int, int] if column is None else [types, int, int]
     if cursor is not None:
         query = query.where(following(columns, decode_cursor(cursor, sort, key_types)))
     order: list[ColumnElement[Any]] = [of.desc() if down else of.asc() for of, down in columns]
     if column is not None:
         order.insert(0, column.is_(None))
-    rows = session.execute(query.order_by(*order).limit(limit + 1)).all()
-    items = _documents(session, rows[:limit])
-    following_page = None
-    if len(rows) > limit:
-        last = rows[limit - 1]
-        key = [last.Case.position, last.Trial.ordinal]
-        following_page = encode_cursor(sort, key if column is None else [getattr(last.Trial, word), *key])
-    return {"items": items, "next": following_page, "total": total}
+    found = session.execute(query.order_by(*order).limit(limit + 1)).all()
+    shown = found[:limit]
+    records = get_trials(session, [row.id for row in shown])
+    following_page = encode_cursor(sort, list(shown[-1])[1:]) if len(found) > limit else None
+    return {"items": [records[row.id] for row in shown], "next": following_page, "total": total}
 
 
 def trial_source_sha(session: Session, trial_id: str) -> str | None:
@@ -179,14 +183,16 @@ def count_by_outcome(session: Session, job_ids: Sequence[str]) -> dict[str, dict
 
 def best_trial_ids(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
     """Case id → its in-space trial with the smallest in-search median so far."""
-    place = func.row_number().over(partition_by=Trial.case_id, order_by=(Trial.median_seconds, Trial.ordinal))
-    ranked = (
-        select(Trial.case_id, Trial.id, place.label("place"))
-        .where(Trial.job_id.in_(job_ids), Trial.in_space, Trial.outcome == "measured")
-        .subquery()
+    best = (
+        select(Trial.id)
+        .where(Trial.case_id == Case.id, Trial.outcome == "measured", Trial.in_space)
+        .order_by(Trial.median_seconds, Trial.ordinal)
+        .limit(1)
+        .correlate(Case)
+        .scalar_subquery()
     )
-    best = select(ranked.c.case_id, ranked.c.id).where(ranked.c.place == 1)
-    return {row.case_id: row.id for row in session.execute(best)}
+    query = select(Case.id, best.label("trial_id")).where(Case.job_id.in_(job_ids))
+    return {row.id: row.trial_id for row in session.execute(query) if row.trial_id is not None}
 
 
 def default_trial_ids(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
