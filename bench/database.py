@@ -129,7 +129,7 @@ def measured(http: Any, population: Population) -> dict[str, Any]:
         "jobs_worst_seconds": max(jobs.values()),
         "exported_trials": exported,
         "exported_per_second": exported / export_seconds,
-        "slowest": {name: seconds for name, seconds in slowest},
+        "slowest": dict(slowest),
     }
 
 

@@ -149,7 +149,7 @@ def _originals(database: Database) -> tuple[list[str], Rates]:
 
 def _count(database: Database, table: str) -> int:
     with database.read() as session:
-        return int(session.execute(text(f"SELECT count(*) FROM {table}")).scalar_one())  # noqa: S608 - our own word
+        return int(session.execute(text(f"SELECT count(*) FROM {table}")).scalar_one())
 
 
 def _copy(database: Database, originals: list[str], copies: int) -> str:
