@@ -12,7 +12,7 @@ from search.errors import ToolchainUnavailable
 from search.lowering.cuda import toolchain
 from search.lowering.cuda.architectures import limits_document
 from search.lowering.cuda.headers import cuda_folders
-from search.measuring.simt.toolchain import cxx_compiler
+from search.measuring.simt.toolchain import SimulationToolchain, cxx_compiler
 
 
 def compile_only_devices(
@@ -26,7 +26,7 @@ def compile_only_devices(
     """
     work = Path(work_dir)
     work.mkdir(parents=True, exist_ok=True)
-    found, tried, unsimulated = [], _Tried(cancelled), _simulation_missing()
+    found, tried, unsimulated = [], _Tried(cancelled), _simulation_missing(work, cancelled)
     silent: dict[str, Any] | None = None
     for name in names:
         architecture = name.removeprefix("cuda-")
@@ -48,14 +48,15 @@ def compile_only_devices(
     return tuple(found)
 
 
-def _simulation_missing() -> str | None:
-    """What the simulation of a kernel lacks on this machine. Looks at files alone."""
+def _simulation_missing(work: Path, cancelled: Callable[[], bool]) -> str | None:
+    """What the simulation of a kernel lacks on this machine. The compiler is tried with one line."""
     try:
-        cxx_compiler()
+        compiler = SimulationToolchain(compiler=cxx_compiler(), include_folders=(), prelude_folder=work)
         cuda_folders()
+        reason = compiler.failing(work, cancelled=cancelled)
     except ToolchainUnavailable as error:
-        return f"its simulation cannot be built: {error}"
-    return None
+        reason = str(error)
+    return None if reason is None else f"its simulation cannot be built: {reason}"
 
 
 class _Tried:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from search.errors import ToolchainUnavailable
 from search.lowering.command import CommandTimeout
 from search.measuring.simt.source import Translation
 from search.measuring.simt.toolchain import SimulationToolchain
@@ -37,9 +38,15 @@ def build(
 ) -> Built:
     """Libraries of a batch in ``folder``, one for each preamble. Equal symbols are one kernel.
 
-    Nothing but a compiler that ran and refused, or twice did not get to its end, is held against a kernel: a compiler
-    that cannot be started raises ToolchainUnavailable, a full disk OSError. Raises Cancelled.
+    Nothing but a compiler that ran and refused, or twice did not get to its end, is held against a kernel, and only if
+    it still compiles a trivial program, before the first kernel is blamed and after the last. A compiler that does not,
+    or cannot be started, raises ToolchainUnavailable, a full disk OSError. Raises Cancelled.
     """
+
+    def doubt() -> None:
+        if (reason := toolchain.failing(folder, timeout_seconds=timeout_seconds, cancelled=cancelled)) is not None:
+            raise ToolchainUnavailable(reason)
+
     groups: dict[str, dict[str, Translation]] = {}
     for translation in translations:
         groups.setdefault(translation.preamble, {})[translation.symbol] = translation
@@ -58,10 +65,14 @@ def build(
                 killed_once.add(batch[0].symbol)
                 pending.append(batch)
             else:
+                if not rejections:
+                    doubt()  # before every other kernel has waited for a compiler that hangs
                 # The CUDA compiler may well take it: it is the simulation that does not know something.
                 rejections[batch[0].symbol] = Rejected(
                     stage="correctness", reason="not_simulated", detail={"constructs": ["unknown"], "message": failure}
                 )
+    if len(rejections) > 1:
+        doubt()
     return Built(libraries=libraries, rejections=rejections)
 
 

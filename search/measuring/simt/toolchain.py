@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from search.errors import ToolchainUnavailable
-from search.lowering.command import Ended, run_command
+from search.lowering.command import CommandTimeout, Ended, run_command
 from search.lowering.cuda.headers import cuda_folders, template_folders
 from search.measuring.simt.excerpts import COMMON_HEADER, REDUCE_HEADER, excerpts
 
@@ -44,6 +44,9 @@ COMPILE_FLAGS: tuple[str, ...] = (
 )
 LINK_FLAGS: tuple[str, ...] = ("-shared", "-s", "-lm")
 _HEADER_SECONDS = 120.0
+CHECK_SECONDS = 30.0
+"""A compiler that takes so long for one line is broken."""
+_TRIVIAL = 'extern "C" int tuner_trivial(int given) { return given + 1; }\n'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,31 @@ class SimulationToolchain:
     def link_command(self, object_file: str, library: str) -> list[str]:
         """argv that makes a shared library. Without -fsanitize: its ends are our own (sanitizer.h)."""
         return [self.compiler, *LINK_FLAGS, object_file, "-o", library]
+
+    def failing(
+        self,
+        folder: Path,
+        *,
+        timeout_seconds: float = CHECK_SECONDS,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> str | None:
+        """Why the compiler makes no library of a program of one line; None when it does.
+
+        What it writes is in ``folder``. Raises as :meth:`run`, but for a compiler that does not end.
+        """
+        place = Path(tempfile.mkdtemp(prefix="trivial-", dir=folder))
+        try:
+            source, object_file, library = (str(place / name) for name in ("trivial.cc", "trivial.o", "trivial.so"))
+            Path(source).write_text(_TRIVIAL)
+            for command in (self.compile_command(source, object_file), self.link_command(object_file, library)):
+                done = self.run(command, timeout_seconds=timeout_seconds, cancelled=cancelled, folder=place)
+                if done.failure is not None:
+                    return f"{self.compiler} cannot compile a trivial program: {done.failure}"
+        except CommandTimeout as error:
+            return f"{self.compiler} cannot compile a trivial program: {error}"
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+        return None
 
     def _includes(self) -> list[str]:
         # The folder with the precompiled header stands first.

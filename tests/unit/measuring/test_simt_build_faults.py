@@ -45,9 +45,26 @@ def test_a_kernel_whose_compiler_always_dies_is_rejected_with_the_reason(tmp_pat
     assert "killed by SIGSEGV" in result.rejections["bad"].detail["message"]
 
 
-def test_a_compiler_that_does_not_end_is_the_kernels_doing(tmp_path: Path) -> None:
-    result = built(tmp_path, "sleep 1000", "a", timeout_seconds=0.2)
-    assert "did not end within" in result.rejections["a"].detail["message"]
+def test_a_kernel_whose_compiler_does_not_end_is_rejected(tmp_path: Path) -> None:
+    result = built(
+        tmp_path, '[ -z "$source" ] || ! grep -q bad "$source" || sleep 1000', "good", "bad", timeout_seconds=1
+    )
+    assert set(result.libraries) == {"good"}
+    assert "did not end within" in result.rejections["bad"].detail["message"]
+
+
+@pytest.mark.parametrize("broken", ["echo 'cc1plus: out of order' >&2; exit 1", "kill -SEGV $$", "sleep 1000"])
+def test_a_compiler_that_is_broken_blames_no_kernel(tmp_path: Path, broken: str) -> None:
+    with pytest.raises(ToolchainUnavailable, match="cannot compile a trivial program"):
+        built(tmp_path, broken, "a", "b", timeout_seconds=0.5)
+
+
+def test_a_compiler_that_breaks_amid_a_batch_blames_no_kernel(tmp_path: Path) -> None:
+    """The first kernel's fault is its own; when the second is to be blamed the compiler has gone."""
+    breaks = f'grep -q bad "$source" && exit 1; grep -q last "$source" && touch {tmp_path}/broken && exit 1'
+    script = f'[ ! -e {tmp_path}/broken ] || exit 1; [ -z "$source" ] || {{ {breaks}; true; }}'
+    with pytest.raises(ToolchainUnavailable, match="cannot compile a trivial program"):
+        built(tmp_path, script, "last", "bad")
 
 
 def test_the_compiler_is_pinned_limited_and_told_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
