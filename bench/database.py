@@ -200,7 +200,7 @@ def explained(database: Database, seen: Mapping[str, Any]) -> tuple[list[str], l
             connection = session.connection()
             tree = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", values).scalar_one()
             for table in _scanned(tree[0]["Plan"]):
-                if table not in SMALL_TABLES:
+                if table not in SMALL_TABLES and not table.startswith("pg_"):
                     scans.append(f"{table}: {shape[:300]}")
             analysed = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {statement}", values)
             plans.append(shape[:400] + "\n" + "\n".join("    " + row[0] for row in analysed))
