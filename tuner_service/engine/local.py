@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tuner_service.engine.contract import Handler, Task
+from tuner_service.engine.overlap import CompileCount
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +50,7 @@ class LocalEngine:
         self._entries: dict[str, _Entry] = {}
         self._changed = threading.Condition()
         self._sequence = itertools.count()
-        self._compiling = 0
-        self._compiles_started = 0
+        self._compiles = CompileCount()
         self._quiet_running = 0
         self._stopping = False
         self._started = False
@@ -167,17 +167,7 @@ class LocalEngine:
 
     def overlap_watch(self) -> Callable[[], bool]:
         """A function that says whether compiling went on at any moment since it was last asked."""
-        with self._changed:
-            seen, ran = self._compiles_started, self._compiling > 0
-
-        def overlapped() -> bool:
-            nonlocal seen, ran
-            with self._changed:
-                answer = ran or self._compiling > 0 or self._compiles_started != seen
-                seen, ran = self._compiles_started, self._compiling > 0
-            return answer
-
-        return overlapped
+        return self._compiles.watch()
 
     def _withdraw(self, which: Callable[[_Entry], bool]) -> None:
         for slot, entries in self._waiting.items():
@@ -200,7 +190,7 @@ class LocalEngine:
         task = entries[0].task
         if task.builds:
             return not self._quiet_waits()
-        return not task.quiet or self._compiling == 0
+        return not task.quiet or self._compiles.running == 0
 
     def _start_thread(self, slot: str) -> None:
         name = f"{slot}-{len(self._threads)}"
@@ -237,8 +227,10 @@ class LocalEngine:
             self._quiet_running += by
 
     def _count_compile(self, by: int) -> None:
-        self._compiling += by
-        self._compiles_started += by > 0
+        if by > 0:
+            self._compiles.begin()
+        else:
+            self._compiles.end()
 
     def _report(self, task: Task, error: BaseException) -> None:
         """A slot must outlive whatever a task or its report raises: the ledger is asked again anyway."""

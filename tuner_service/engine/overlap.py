@@ -14,17 +14,30 @@ class CompileCount:
         self._lock = threading.Lock()
         self._running = self._started = 0
 
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Something compiles within the block."""
+    @property
+    def running(self) -> int:
+        """How many compile now."""
+        return self._running
+
+    def begin(self) -> None:
+        """Something begins to compile."""
         with self._lock:
             self._running += 1
             self._started += 1
+
+    def end(self) -> None:
+        """One of them has ended."""
+        with self._lock:
+            self._running -= 1
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Something compiles within the block."""
+        self.begin()
         try:
             yield
         finally:
-            with self._lock:
-                self._running -= 1
+            self.end()
 
     def watch(self) -> Callable[[], bool]:
         """A function that says whether compiling went on at any moment since it was last asked."""
