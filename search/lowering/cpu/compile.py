@@ -14,6 +14,7 @@ from search.errors import ToolchainUnavailable
 from search.lowering.cpu.dialect import HEADER_INCLUDE, Kernel
 from search.lowering.cpu.facts import FunctionFacts, read_facts
 from search.lowering.cpu.toolchain import COMPILE_FLAGS, HEADER, LIBRARIES, LINK_FLAGS
+from search.lowering.doubt import doubt
 from search.outcome import Rejected
 
 OUTPUT_TAIL_CHARS = 2000
@@ -60,14 +61,6 @@ def compile_members(
     fails whatever it is given, or None; it is asked before the first member is blamed, and after the last. Raises
     ToolchainUnavailable when it is broken or cannot be started, OSError when the disk is full: that is nobody's fault.
     """
-
-    def doubt() -> None:
-        if broken is None:
-            return
-        progress()
-        if (reason := broken()) is not None:
-            raise ToolchainUnavailable(reason)
-
     built: list[tuple[Library, tuple[Member, ...]]] = []
     rejections: dict[str, Rejected] = {}
     waiting = [tuple(members)]
@@ -81,10 +74,10 @@ def compile_members(
                 waiting += [(member,) for member in batch]
                 continue
             if not rejections:
-                doubt()  # before every other member has waited for a compiler that hangs
+                doubt(broken, progress)  # before every other member has waited for a compiler that hangs
             rejections[batch[0].symbol] = Rejected(stage="compile", reason=error.reason, detail=error.detail)
     if len(rejections) > 1:
-        doubt()
+        doubt(broken, progress)
     return built, rejections
 
 

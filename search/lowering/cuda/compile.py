@@ -16,6 +16,7 @@ from search.lowering.cuda.batch import batch_text, groups, named_in
 from search.lowering.cuda.compiler import OUTPUT_TAIL_CHARS, CompileError, CudaCompiler
 from search.lowering.cuda.facts import KernelFacts, read_facts
 from search.lowering.cuda.ptxas import shared_overflow
+from search.lowering.doubt import doubt
 from search.outcome import Rejected
 
 BATCH = 32
@@ -49,14 +50,6 @@ def compile_members(
     member is blamed, and after the last. Raises ToolchainUnavailable when the compiler is broken or cannot be started,
     OSError when the disk is full.
     """
-
-    def doubt() -> None:
-        if broken is None:
-            return
-        progress()
-        if (reason := broken()) is not None:
-            raise ToolchainUnavailable(reason)
-
     built: list[tuple[Cubin, tuple[Member, ...]]] = []
     rejections: dict[str, Rejected] = {}
     blamed = 0
@@ -73,13 +66,13 @@ def compile_members(
             if len(batch) == 1:
                 rejection = _rejected(error)
                 if rejection.stage == "compile" and not blamed:
-                    doubt()  # before every other member has waited for a compiler that hangs
+                    doubt(broken, progress)  # before every other member has waited for a compiler that hangs
                 blamed += rejection.stage == "compile"
                 rejections[batch[0].symbol] = rejection
             else:
                 waiting.extend(reversed(_split(batch, error)))
     if blamed > 1:
-        doubt()
+        doubt(broken, progress)
     return built, rejections
 
 
