@@ -39,6 +39,13 @@ class Runtime(Protocol):
         """Whether a look at devices that was asked for has not ended yet."""
         ...
 
+    def away(self) -> Mapping[str, DeviceSpec]:
+        """Devices that cannot be used now and that a job may wait for, by id; of a kind, the one seen last first.
+
+        DatabaseProblem.
+        """
+        ...
+
     def look(self, name: str | None = None) -> None:
         """Ask that a device be known as it is now; without a name, every one. Returns at once."""
         ...

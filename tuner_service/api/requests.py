@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from search.device.spec import DeviceSpec
 from search.program.limits import DEFAULT_LIMITS
 from tuner_service.api.context import Context
-from tuner_service.jobs.request import Limits, ResolvedRequest, resolve_request
+from tuner_service.jobs.planned_devices import planned_devices
+from tuner_service.jobs.request import DEFAULT_DEVICE, Limits, ResolvedRequest, resolve_request
 from tuner_service.settings import Settings
 
 
@@ -31,9 +33,18 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def resolve(context: Context, body: Mapping[str, Any]) -> ResolvedRequest:
-    """The request with every default resolved.
+def resolve(context: Context, body: Mapping[str, Any], *, planning: bool = False) -> ResolvedRequest:
+    """The request with every default resolved; for a job, or for a plan, whose device need not be there.
 
-    Raises InvalidInput with every fault, or a not-ready problem while devices are still being probed.
+    Raises InvalidInput with every fault, or a not-ready problem while devices are still being probed; DatabaseProblem
+    where the device is not here.
     """
-    return resolve_request(body, devices=context.probed_devices(body.get("device")), limits=limits_of(context.settings))
+    wanted = body.get("device", DEFAULT_DEVICE)
+    devices = context.probed_devices(None if planning else wanted)
+    away: dict[str, DeviceSpec] = {}
+    if not any(spec.available and wanted in (spec.id, spec.kind) for spec in devices.values()):
+        away |= context.runtime.away()
+        if planning:
+            away |= {id_: spec for id_, spec in devices.items() if not spec.available and id_ not in away}
+            away |= {id_: spec for id_, spec in planned_devices().items() if id_ not in away}
+    return resolve_request(body, devices=devices, limits=limits_of(context.settings), away=away)

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tuner_service.api.schemas_progress import InFlight
+
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 Outcome = Literal["pending", "planned", "measured", "checked", "rejected", "not_run"]
 
@@ -236,6 +238,7 @@ class JobDocument(Document):
     waiting: str | None = Field(
         description="What an unfinished job waits for on the service's side, such as its device or a locked database."
     )
+    in_flight: list[InFlight] | None = Field(None, description="What its tasks do, or wait to do. Not in lists.")
     created_at: str
     started_at: str | None
     finished_at: str | None

@@ -14,4 +14,11 @@ def with_waiting(context: Context, document: dict[str, Any]) -> dict[str, Any]:
     if not job_has_ended(document["state"]):
         problem = context.database.write_problem
         reason = context.runtime.waiting().get(document["id"]) or (None if problem is None else str(problem))
+        reason = reason or _absence(context, document.get("device"))
     return {**document, "waiting": reason}
+
+
+def _absence(context: Context, device: dict[str, Any] | None) -> str | None:
+    """Why a device cannot be used, where nothing has tried to use it for this job yet."""
+    known = context.runtime.devices.get(device["id"]) if device else None
+    return None if known is None or known.available else f"device {known.id} is unavailable: {known.reason}"

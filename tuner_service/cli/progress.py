@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from tuner_service.cli.output import stderr
 from tuner_service.cli.untimed import ended_well
-from tuner_service.cli.words import case_words
+from tuner_service.cli.words import case_words, in_flight_words
 
 PLAIN_PERIOD_SECONDS = 15.0
 """Without a terminal, at most one line in so many seconds, and one per case that is done."""
@@ -62,6 +62,7 @@ class BarReporter:
         )
         self._tasks: list[TaskID] = []
         self._waiting: str | None = None
+        self._silence = Silence()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -77,6 +78,9 @@ class BarReporter:
             if reason:
                 self._progress.console.print(f"waiting: {reason}", markup=False, soft_wrap=True)
         rows = case_progress(job)
+        if (seconds := self._silence.lasts(job)) is not None:
+            line = f"nothing new for {seconds:.0f} s: {in_flight_words(job) or 'no task is under way'}"
+            self._progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
         if len(self._tasks) != len(rows):
             for task in self._tasks:
                 self._progress.remove_task(task)
@@ -90,6 +94,25 @@ class BarReporter:
             self._progress.update(task, completed=done, total=progress["enumerated"] or None, counts=counts)
             if settled or job["state"] not in ("queued", "running"):
                 self._progress.stop_task(task)
+
+
+class Silence:
+    """Notices when nothing comes of a job for a while: one slow candidate may compile for minutes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._counts: object = None
+        self._since = self._said = clock()
+
+    def lasts(self, job: Mapping[str, Any]) -> float | None:
+        """For how many seconds nothing has changed, once in :data:`PLAIN_PERIOD_SECONDS`; else None."""
+        now, counts = self._clock(), [(dict(progress), settled) for _, progress, settled in case_progress(job)]
+        if counts != self._counts or job.get("waiting") or job["state"] not in ("queued", "running"):
+            self._counts, self._since, self._said = counts, now, now
+        if now - self._said < PLAIN_PERIOD_SECONDS:
+            return None
+        self._said = now
+        return now - self._since
 
 
 class PlainReporter:
@@ -128,7 +151,8 @@ class PlainReporter:
             self._line(
                 now,
                 f"{job['state']}: {total['enumerated']} enumerated, {total['rejected']} rejected, "
-                f"{total[well]} {well}, {total['pending']} pending; {len(self._done)}/{len(rows)} cases done",
+                f"{total[well]} {well}, {total['pending']} pending; {len(self._done)}/{len(rows)} cases done"
+                + (f"; {doing}" if (doing := in_flight_words(job)) else ""),
             )
 
     def _line(self, now: float, text: str) -> None:

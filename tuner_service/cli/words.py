@@ -92,6 +92,32 @@ def detail_words(detail: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
+def state_words(job: Mapping[str, Any]) -> str:
+    """A job's state, and whether it waits for something that is not its turn."""
+    return f"{job['state']}, waits" if job.get("waiting") else str(job["state"])
+
+
+def in_flight_words(job: Mapping[str, Any]) -> str:
+    """What a job's tasks do, or wait to do: ``compiling 4, measuring 8``; empty where nobody says."""
+    parts = []
+    for one in job.get("in_flight") or ():
+        doing = _DOING.get(one["step"], str(one["step"]))
+        parts.append(f"{doing} {one['trials']}" if one["trials"] else doing)
+    return ", ".join(parts)
+
+
+_DOING = {
+    "build": "compiling",
+    "measure": "measuring",
+    "check": "simulating",
+    "share_code": "checking",
+    "finals": "measuring finals of",
+    "baseline": "measuring a baseline",
+    "fresh_build": "compiling anew",
+    "revalidate": "comparing",
+}
+
+
 def counted(number: int, noun: str) -> str:
     """A number with its noun: ``1 case``, ``12 cases``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -62,7 +62,9 @@ def field_text(error: Mapping[str, Any]) -> str:
     text += f": {error.get('message')}"
     if error.get("allowed") is not None:
         allowed = error["allowed"]
-        if isinstance(allowed, list) and all(isinstance(word, str) for word in allowed):
+        if allowed == []:
+            text += " (nothing is allowed)"
+        elif isinstance(allowed, list) and all(isinstance(word, str) for word in allowed):
             text += f" (allowed: {_short(', '.join(allowed), quote=False)})"
         else:
             text += f" (allowed: {_short(allowed, quote=not isinstance(allowed, str))})"

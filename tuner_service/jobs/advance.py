@@ -68,13 +68,30 @@ class Advancer:
         try:
             if job["state"] == "running" and self._stop_at_limit(job_id):
                 return
-            self._check_device(job)
-            if job["state"] == "queued":
+            bound = self._bound(job)
+            self._check_device(bound)
+            if bound["state"] == "queued":
                 self._begin(job_id)
-            self._work(job)
+            self._work(bound)
         except OurFault as fault:
             end_job(self._database, job_id, "failed", error=str(fault))
             self._engine.cancel(job_id)
+
+    def _bound(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A job that has not begun takes its device as it is now, or another one of the kind that it asked for."""
+        if job["state"] != "queued":
+            return job
+        devices, wanted = self._devices(), job["request"]["device"]
+        fit = [spec for spec in devices.values() if spec.available and wanted in (spec.id, spec.kind)]
+        spec = min(fit, key=lambda spec: spec.id != job["device_id"], default=None)
+        then = (job["device_id"], job["device"]["toolchain_fingerprint"])
+        if spec is None or (spec.id, spec.toolchain_fingerprint) == then:
+            return job
+        now_bound = {"device_id": spec.id, "device_kind": spec.kind, "device": spec.document()}
+        with self._database.write() as session:
+            if jobs.lock_job(session, job["id"])["state"] == "queued":
+                jobs.update_job(session, job["id"], now_bound)
+            return jobs.job_row(session, job["id"])
 
     def _check_device(self, job: Mapping[str, Any]) -> None:
         """Timings of one job come from one device with one toolchain. Raises DeviceVanished, or DeviceAwaited."""

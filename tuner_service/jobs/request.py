@@ -38,6 +38,7 @@ SEARCH_PROTOCOLS = ("search",)
 """Protocols that a job may ask for: finals and acceptance are not ways to search."""
 DEFAULT_DEVICE = "cpu"
 LABEL_NAME_CHARS, LABEL_VALUE_CHARS = 64, 256
+_NONE: Mapping[str, DeviceSpec] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,16 +78,20 @@ class ResolvedRequest:
     cache_context: CacheContext = "warm"
 
 
-def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Limits) -> ResolvedRequest:
+def resolve_request(
+    body: Any, *, devices: Mapping[str, DeviceSpec], limits: Limits, away: Mapping[str, DeviceSpec] = _NONE
+) -> ResolvedRequest:
     """The complete request that a JSON body describes. ``devices``: id → spec, the unavailable ones included.
+
+    ``away``: devices that may be named although they cannot be used now, the likeliest of a kind first.
 
     InvalidInput with every problem found; ``field`` is a JSON pointer into the body.
     """
     report = Report()
     body = report.members(body, KEYS, not_an_object="a request is a JSON object")
-    device = _device(body.get("device", DEFAULT_DEVICE), devices, report)
+    device = _device(body.get("device", DEFAULT_DEVICE), devices, away, report)
     cases = _cases(body.get("cases"), limits, device, report)
-    target = _target(body.get("device", DEFAULT_DEVICE), devices)
+    target = _target(body.get("device", DEFAULT_DEVICE), {**away, **devices})
     lists = _lists(body.get("space", {}), tuple(cases.values()), target)
     resolved = _spaces(lists, cases, target, limits, report)
     budget = _budget(body, report)
@@ -130,21 +135,33 @@ def resolve_request(body: Any, *, devices: Mapping[str, DeviceSpec], limits: Lim
     )
 
 
-def _device(name: Any, devices: Mapping[str, DeviceSpec], report: Report) -> DeviceSpec | None:
-    """The device of that id, or the first usable one of that kind."""
-    named = [spec for spec in devices.values() if isinstance(name, str) and name in (spec.id, spec.kind)]
+def _device(
+    name: Any, devices: Mapping[str, DeviceSpec], away: Mapping[str, DeviceSpec], report: Report
+) -> DeviceSpec | None:
+    """The device of that id, or the first usable one of that kind; else one that is away and may be named.
+
+    Where one of the kind is here and of no use, no other is meant: the reason is what the caller needs to hear.
+    """
+    named, absent = _called(name, devices), _called(name, away)
     usable = [spec for spec in named if spec.available]
     if usable:
         return usable[0]
+    if absent and (not named or any(spec.id in devices for spec in absent)):
+        return min(absent, key=lambda spec: spec.id not in devices)
     if named:
         reasons = "; ".join(f"{spec.id}: {spec.reason or 'no reason known'}" for spec in named)
         others = sorted({word for spec in devices.values() if spec.available for word in (spec.kind, spec.id)})
         allowed = others or "none: no attached device can be used now"
         report.add("/device", name, f"this device is unavailable ({reasons})", allowed)
         return None
-    known = sorted({word for spec in devices.values() for word in (spec.kind, spec.id)})
-    report.add("/device", name, "unknown device; give a kind or an id", known)
+    known = sorted({word for spec in (*devices.values(), *away.values()) for word in (spec.kind, spec.id)})
+    message = "unknown device: nothing of this name was ever attached; give a kind or an id"
+    report.add("/device", name, message, known or "none: no device was ever attached, see `tuner worker`")
     return None
+
+
+def _called(name: Any, devices: Mapping[str, DeviceSpec]) -> list[DeviceSpec]:
+    return [spec for spec in devices.values() if isinstance(name, str) and name in (spec.id, spec.kind)]
 
 
 def _target(name: Any, devices: Mapping[str, DeviceSpec]) -> TargetKind:

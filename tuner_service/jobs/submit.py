@@ -57,5 +57,5 @@ def submit(database: Database, resolved: ResolvedRequest, *, idempotency_key: st
             ],
         )
         jobs.add_job_event(session, job_id, "job", {"state": "queued"})
-        devices.seen_device(session, resolved.device.document())
+        devices.remember_device(session, resolved.device.document())
         return job_id

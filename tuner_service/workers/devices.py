@@ -51,6 +51,7 @@ class Devices:
         self._database, self._work, self._probe, self._stopping = database, work, probe, stopping
         self._compile_only = compile_only
         self._attached: dict[str, DeviceSpec] = {}
+        self._gone: frozenset[str] = frozenset()
         self._asked: set[str | None] = set()
         """Compile-only devices to be looked at; None: all of them."""
         self._glance, self._doubt = False, False
@@ -67,6 +68,11 @@ class Devices:
         cpus = next((spec.compile_cpus for spec in attached.values() if spec.compile_cpus), None)
         untimed = self._compile_only.known.items()
         return attached | {id_: replace(spec, compile_cpus=cpus or spec.compile_cpus) for id_, spec in untimed}
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Ids of devices that were attached and are not, as of the last look."""
+        return self._gone
 
     @property
     def looking(self) -> bool:
@@ -167,8 +173,8 @@ class Devices:
         after = merged(before, found)
         for spec in after.values():
             attach(spec.id)
-        self._attached = after
         here = {spec.id for spec in found}
+        self._attached, self._gone = after, frozenset(after.keys() - here)
         self._note(seen={id_: spec for id_, spec in after.items() if id_ in here}, gone=after)
         then, now = _short(before), _short(after)
         for id_ in now:
@@ -231,6 +237,11 @@ def merged(known: Mapping[str, DeviceSpec], found: Sequence[DeviceSpec]) -> dict
     if absent is not None and any(spec.uuid is not None for spec in after.values()):
         del after[ABSENT_KIND]
     return after
+
+
+def not_attached(spec: DeviceSpec) -> DeviceSpec:
+    """A device that is remembered from another day."""
+    return replace(spec, available=False, reason=f"{GONE}this service has not seen it since it was started")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from search.device.gpu import ABSENT_KIND
 from search.device.spec import DeviceSpec
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import devices as device_queries
@@ -26,6 +27,7 @@ class DeviceRegistry:
         """``lost_seconds``: a worker that was silent for so long offers nothing any more."""
         self._database, self._lost_seconds = database, lost_seconds
         self._known: dict[str, DeviceSpec] = {}
+        self._away: dict[str, DeviceSpec] = {}
         self._waiting: dict[str, str] = {}
         self._slots: dict[str, int] = {}
         self._read = threading.Event()
@@ -34,6 +36,11 @@ class DeviceRegistry:
     def known(self) -> Mapping[str, DeviceSpec]:
         """Every device by id. Of one kind, the one with the fewest unfinished jobs comes first."""
         return self._known
+
+    @property
+    def away(self) -> Mapping[str, DeviceSpec]:
+        """Those that cannot be used now, by id; the one that was seen last comes first."""
+        return self._away
 
     @property
     def waiting(self) -> Mapping[str, str]:
@@ -71,6 +78,9 @@ class DeviceRegistry:
             for job_id, device_id in bound.items()
             if device_id in known and not known[device_id].available
         }
+        rows.sort(key=lambda row: str(row["heartbeat_at"]), reverse=True)
+        unusable = (known[row["id"]] for row in rows if not known[row["id"]].available)
+        self._away = {spec.id: spec for spec in unusable if spec.kind != ABSENT_KIND}
         self._known, self._slots = known, self._count_slots(workers)
         self._read.set()
         return before != known

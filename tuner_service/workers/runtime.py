@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from search.device.gpu import ABSENT_KIND
 from search.device.spec import DeviceSpec
 from search.errors import DeviceUnavailable, InvalidInput, ToolchainUnavailable
 from search.events import Built, Event
@@ -15,6 +16,7 @@ from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.blobs import Blobs
 from search.lowering.contract import Source
 from tuner_service.db.engine import Database
+from tuner_service.db.queries import devices as device_queries
 from tuner_service.engine.local import LocalEngine
 from tuner_service.errors import DatabaseProblem
 from tuner_service.jobs.acceptance import is_acceptance
@@ -30,7 +32,7 @@ from tuner_service.workers.acceptance import AcceptanceWorker, ReplayTools
 from tuner_service.workers.advancing import OPENING_SECONDS, AdvanceLoop
 from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
-from tuner_service.workers.devices import Devices, Probe
+from tuner_service.workers.devices import Devices, Probe, not_attached
 from tuner_service.workers.handlers import Handlers
 from tuner_service.workers.observing import observed, observed_advance, observed_failure
 from tuner_service.workers.perform import Tools, Worker
@@ -97,6 +99,20 @@ class Runtime:
     def devices(self) -> Mapping[str, DeviceSpec]:
         """Attached devices by id, empty until probed; and the compile-only ones, as :meth:`look` found them last."""
         return self._quarantines.applied(self._devices.known)
+
+    def away(self) -> Mapping[str, DeviceSpec]:
+        """Devices that were attached once, or are in quarantine, and that a job may wait for. DatabaseProblem."""
+        with self._hurried.read() as session:
+            rows = device_queries.list_devices(session)
+        rows.sort(key=lambda row: row["heartbeat_at"], reverse=True)
+        here, gone = self.devices, self._devices.gone | self._quarantines.known.keys()
+        known = [here.get(row["id"]) or not_attached(DeviceSpec.from_document(row)) for row in rows]
+        # What times nothing is attached by a setting, and what stands for absent GPUs by nothing.
+        return {
+            spec.id: spec
+            for spec in known
+            if spec.id in gone or (spec.id not in here and spec.timed and spec.kind != ABSENT_KIND)
+        }
 
     @property
     def looking(self) -> bool:

@@ -117,6 +117,11 @@ class ScaleOutRuntime:
         """Devices that workers offer or offered; of one kind, the one with the fewest unfinished jobs first."""
         return self._registry.known
 
+    def away(self) -> Mapping[str, DeviceSpec]:
+        """Devices that workers offered once and that cannot be used now: one may attach them again."""
+        self._registry.refresh_quietly()
+        return self._registry.away
+
     @property
     def looking(self) -> bool:
         """Never: workers look at their devices."""

@@ -36,6 +36,7 @@ class AttachedDevice:
         self.woken: list[str] = []
         self.looked: list[str | None] = []
         self.looking = False
+        self.remembered: dict[str, DeviceSpec] = {}
         self.reasons: dict[str, str] = {}
         self.depths: dict[str, dict[str, int]] = {}
         self.sources: dict[str, Source] = {}
@@ -45,6 +46,9 @@ class AttachedDevice:
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:
         return self.known if self.probed.is_set() else {}
+
+    def away(self) -> Mapping[str, DeviceSpec]:
+        return self.remembered
 
     def look(self, name: str | None = None) -> None:
         self.looked.append(name)

@@ -23,17 +23,19 @@ def test_a_problem_keeps_every_field_with_value_and_allowed() -> None:
         "errors": [
             {"field": "/space/width", "value": [3], "message": "not a power of two", "allowed": [1, 2, 4]},
             {"field": "/device", "value": "tpu", "message": "no such device", "allowed": ["cpu"]},
+            {"field": "/baselines", "value": ["torch_eager"], "message": "nothing is timed", "allowed": []},
         ],
     }
     with client(lambda _: httpx.Response(422, json=problem)) as found, pytest.raises(ApiProblem) as raised:
         found.submit({})
     assert raised.value.status == 422
-    assert [error["field"] for error in raised.value.errors] == ["/space/width", "/device"]
+    assert [error["field"] for error in raised.value.errors] == ["/space/width", "/device", "/baselines"]
     lines = str(raised.value).splitlines()
     assert lines == [
         "Invalid input: nothing was created",
         "  /space/width = [3]: not a power of two (allowed: [1, 2, 4])",
         '  /device = "tpu": no such device (allowed: cpu)',
+        '  /baselines = ["torch_eager"]: nothing is timed (nothing is allowed)',
     ]
 
 

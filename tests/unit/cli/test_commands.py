@@ -209,6 +209,20 @@ def test_no_wait_prints_the_id_alone(service: Any, documents: Any, capsys: pytes
     assert capsys.readouterr().out == "job_1\n"
 
 
+def test_what_a_job_waits_for_is_said_beside_its_id_and_in_the_list(
+    service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = documents.job("queued") | {"waiting": "device cpu:1 is unavailable: no worker offers it"}
+    service.answer("POST /v1/jobs", job, status=202)
+    assert run(["tune", "rms_norm", "--shape", "4x33", "--no-wait", "--url", service.url]) == 0
+    said = capsys.readouterr()
+    assert said.out == "job_1\n"
+    assert "waiting: device cpu:1 is unavailable: no worker offers it" in said.err
+    service.answer("GET /v1/jobs", {"items": [job], "next": None, "total": 1})
+    assert run(["jobs", "--url", service.url]) == 0
+    assert "queued, waits" in capsys.readouterr().out
+
+
 def test_a_service_running_on_the_data_dir_is_found(
     service: Any, documents: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,9 +9,10 @@ import httpx
 import pytest
 from rich.console import Console
 
+from tuner_service.cli import progress
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.follow import follow
-from tuner_service.cli.progress import BarReporter, PlainReporter
+from tuner_service.cli.progress import PLAIN_PERIOD_SECONDS, BarReporter, PlainReporter, Silence
 from tuner_service.client import Client
 
 
@@ -53,6 +54,33 @@ def test_what_a_job_waits_for_is_said_once(reporter: Any) -> None:
             report({**job(False), "waiting": reason})
     assert out.getvalue().count("waiting: device x is unavailable") == 1
     assert out.getvalue().count("waiting: the database is away") == 1
+
+
+def test_a_long_silence_says_what_is_under_way() -> None:
+    now = [0.0]
+    silence = Silence(lambda: now[0])
+
+    def said(*seconds: float, **changes: Any) -> list[float | None]:
+        found = []
+        for now[0] in seconds:
+            found.append(silence.lasts({**job(False), **changes}))
+        return found
+
+    assert said(0, 1, PLAIN_PERIOD_SECONDS - 1) == [None, None, None]
+    assert said(PLAIN_PERIOD_SECONDS, 17, 2 * PLAIN_PERIOD_SECONDS) == [15.0, None, 30.0], "once in each period"
+    assert said(31, 46, waiting="device x is unavailable") == [None, None], "that was said already"
+    assert said(60, 61) == [None, 15.0]
+    assert said(62, cases=job(True)["cases"]) == [None], "something came of it"
+
+
+@pytest.mark.parametrize("reporter", [PlainReporter, BarReporter])
+def test_what_is_under_way_is_named(reporter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PLAIN_PERIOD_SECONDS", 0.0)
+    out = io.StringIO()
+    with reporter(Console(file=out, width=200, force_terminal=reporter is BarReporter)) as report:
+        for _ in range(2):
+            report({**job(False), "in_flight": [{"step": "build", "trials": 4}, {"step": "baseline", "trials": 0}]})
+    assert "compiling 4, measuring a baseline" in out.getvalue()
 
 
 def test_bars_show_each_case_with_its_counts() -> None:

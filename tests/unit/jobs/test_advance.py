@@ -368,11 +368,39 @@ def test_a_device_that_is_lost_in_every_task_fails_the_job(service: Any, tools: 
 
 
 def test_a_changed_toolchain_fails_the_job(service: Any, submitted: str, make_device: Any) -> None:
+    service.advancer.advance(submitted)
     changed = make_device(toolchain_fingerprint="9" * 64)
     service.devices = {changed.id: changed}
     job = service.finish(submitted)
     assert job["state"] == "failed"
     assert "toolchain" in job["error"]
+
+
+def test_a_job_that_has_not_begun_takes_its_device_as_it_comes_back(
+    service: Any, submitted: str, make_device: Any
+) -> None:
+    service.devices = {}
+    with pytest.raises(DeviceAwaited):
+        service.advancer.advance(submitted)
+    changed = make_device(toolchain_fingerprint="9" * 64)
+    service.devices = {changed.id: changed}
+    job = service.finish(submitted)
+    assert job["state"] == "succeeded", job["error"]
+    assert job["device"]["toolchain_fingerprint"] == "9" * 64, "winners are of what they were built with"
+
+
+def test_a_job_that_named_a_kind_begins_on_whichever_is_there(
+    service: Any, submitted: str, make_device: Any, small: dict[str, Any], resolve: Any, database: Database
+) -> None:
+    named = submit(database, resolve({**small, "device": make_device().id}), idempotency_key=None, body_sha256="named")
+    away = make_device(available=False, reason="no worker offers it")
+    other = make_device(id="cpu:111111111111", toolchain_fingerprint="9" * 64)
+    service.devices = {away.id: away, other.id: other}
+    assert service.finish(submitted)["state"] == "succeeded"
+    assert service.job(submitted)["device"]["id"] == other.id
+    with pytest.raises(DeviceAwaited, match="no worker offers it"):
+        service.advancer.advance(named)
+    assert service.job(named)["device"]["id"] == away.id, "who named one device gets that one"
 
 
 def test_cancel_in_the_middle_keeps_what_was_measured(

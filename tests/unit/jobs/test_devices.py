@@ -14,7 +14,7 @@ from search.device.spec import DeviceSpec
 from search.errors import ChildFailed, DeviceUnavailable
 from search.steps import Finals, Measure
 from tuner_service.db.engine import Database
-from tuner_service.db.queries.devices import list_devices
+from tuner_service.db.queries.devices import list_devices, seen_device
 from tuner_service.db.queries.jobs import get_job
 from tuner_service.jobs.request import Limits, resolve_request
 from tuner_service.jobs.submit import submit
@@ -145,6 +145,29 @@ def test_a_job_that_has_not_begun_waits_for_its_device_and_says_so(
     machine.devices = [device, gpu]
     wait(lambda: job(database, job_id)["state"] == "succeeded")
     assert runtime.waiting() == {}
+
+
+def test_a_job_may_wait_for_what_was_attached_once(
+    start: Callable[..., Runtime], database: Database, device: DeviceSpec, small: dict[str, Any]
+) -> None:
+    gpu, old = a_gpu(device), a_gpu(device, id="nvidia-h100:0", kind="nvidia-h100", uuid="GPU-9")
+    with database.write() as session:
+        for spec in (old, replace(device, id="cuda-sm_90", timed=False), absent_gpu("no driver is loaded")):
+            seen_device(session, spec.document())
+    machine = Machine(device, gpu)
+    runtime = start(machine)
+    assert list(runtime.away()) == [old.id], "neither what times nothing nor what stands for absent GPUs"
+    assert "has not seen it since it was started" in str(runtime.away()[old.id].reason)
+    machine.devices = [replace(device, available=False, reason="gcc is gone"), absent_gpu("no driver is loaded")]
+    wait(lambda: not runtime.devices[gpu.id].available)
+    assert set(runtime.away()) == {gpu.id, old.id}, "a compiler that is gone is nothing to wait for"
+    resolved = resolve_request(
+        {**small, "device": gpu.kind}, devices=runtime.devices, limits=Limits(), away=runtime.away()
+    )
+    job_id = submit(database, resolved, idempotency_key=None, body_sha256="5")
+    wait(lambda: "no driver is loaded" in runtime.waiting().get(job_id, ""))
+    machine.devices = [device, gpu]
+    wait(lambda: job(database, job_id)["state"] == "succeeded")
 
 
 def test_after_a_device_failed_it_is_looked_at_soon(

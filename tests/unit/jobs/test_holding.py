@@ -159,9 +159,11 @@ def test_the_registry_knows_why_a_device_cannot_be_used(
     hold("second").beat()
     registry.refresh()
     assert registry.known[device.id].available
+    assert registry.away == {}
     let_pass(database, LOST_SECONDS + 12)
     registry.refresh()
     assert "worker second was last heard of 42 s ago" in str(registry.known[device.id].reason)
+    assert registry.away == registry.known
 
 
 def test_the_registry_counts_the_compile_slots_of_live_workers(

@@ -260,3 +260,25 @@ def test_planning_is_bounded_by_the_size_of_programs_and_the_number_of_candidate
     found = problems(resolve, small, planned_nodes=nodes - 1)
     assert found["/space"].value == nodes
     assert resolve({**small, "space": {**space, "width": [8]}}, planned_nodes=nodes - 1)
+
+
+def test_a_device_that_is_away_may_be_named_unless_one_of_its_kind_is_here(small: Any, make_device: Any) -> None:
+    def chosen(name: str, devices: list[DeviceSpec], away: list[DeviceSpec]) -> str:
+        given = {spec.id: spec for spec in devices}
+        elsewhere = {spec.id: spec for spec in away}
+        return resolve_request({**small, "device": name}, devices=given, limits=Limits(), away=elsewhere).device.id
+
+    here, broken = make_device(id="cpu:here"), make_device(id="cpu:broken", available=False, reason="gcc is gone")
+    gone, old = (make_device(id=name, available=False, reason="gone") for name in ("cpu:gone", "cpu:old"))
+    assert chosen("cpu", [here, gone], [gone, old]) == "cpu:here"
+    assert chosen("cpu:old", [here], [old]) == "cpu:old"
+    assert chosen("cpu", [gone], [old, gone]) == "cpu:gone", "what was here before what was somewhere once"
+    assert chosen("cpu", [], [gone, old]) == "cpu:gone", "the likeliest first"
+    with pytest.raises(InvalidInput, match="gcc is gone"):
+        chosen("cpu", [broken], [old])
+    with pytest.raises(InvalidInput) as unknown:
+        chosen("gpu", [here], [old])
+    assert [p.allowed for p in unknown.value.problems] == [["cpu", "cpu:here", "cpu:old"]]
+    with pytest.raises(InvalidInput) as nothing:
+        chosen("gpu", [], [])
+    assert [p.allowed for p in nothing.value.problems] == ["none: no device was ever attached, see `tuner worker`"]

@@ -10,7 +10,7 @@ from search.events import TrialMeasured, TrialRejected, event_document, event_fr
 from search.outcome import Rejected
 from search.steps import Build, Measure
 from tuner_service.db.engine import Database
-from tuner_service.db.queries.devices import list_devices
+from tuner_service.db.queries.devices import list_devices, seen_device
 from tuner_service.db.queries.jobs import active_job_ids, list_jobs
 from tuner_service.db.queries.trials import get_trial, list_trials, trial_source_sha
 from tuner_service.db.queries.winners import settled_case, succeeded_job_ids, succeeded_jobs_mark, winner_keys
@@ -46,6 +46,16 @@ def test_submitting_notes_the_device(database: Database, submitted: str, device:
         (known,) = list_devices(session)
         assert known["id"] == device.id
         assert active_job_ids(session) == [submitted]
+
+
+def test_submitting_says_nothing_new_of_a_device_that_is_known(
+    database: Database, resolve: Any, small: Any, make_device: Any
+) -> None:
+    with database.write() as session:
+        seen_device(session, make_device(available=False, reason="gcc is gone").document())
+    submit(database, resolve(small), idempotency_key=None, body_sha256="a")
+    with database.read() as session:
+        assert [one["reason"] for one in list_devices(session)] == ["gcc is gone"], "whoever holds it knows better"
 
 
 def test_the_tables_of_moves_are_closed() -> None:

@@ -19,6 +19,7 @@ from tuner_service.api.problems import ProblemError
 from tuner_service.api.requests import resolve
 from tuner_service.api.streams import job_events, nothing_left, parse_last_event_id
 from tuner_service.api.waiting import with_waiting
+from tuner_service.db.queries import claims as claim_queries
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.jobs.states import job_has_ended
 from tuner_service.jobs.submit import submit
@@ -169,4 +170,5 @@ def stream_events(
 def _document(context: Context, job_id: str) -> dict[str, Any]:
     with context.database.read() as session:
         document = job_queries.get_job(session, job_id)
+        document["in_flight"] = claim_queries.in_flight(session, job_id)
     return with_waiting(context, document)

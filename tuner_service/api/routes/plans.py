@@ -42,10 +42,11 @@ def create_plan(
     cursor: Cursor = None,
 ) -> JSONResponse:
     """Takes the body of a job and answers every candidate with its plan (private scalars, demand, score) or its
-    rejection with the numbers. Compiles, measures and stores nothing. `cases` counts each case over the whole plan,
+    rejection with the numbers. Compiles, measures and stores nothing, so the device need not be there: one that was
+    attached once will do, and so do `cpu` and every compile-only device. `cases` counts each case over the whole plan,
     whatever the page; send the same body with `cursor` for the next page."""
     offset = _offset(cursor)
-    plan = plan_document(resolve(context, parse_object(raw)), limit=limit, offset=offset)
+    plan = plan_document(resolve(context, parse_object(raw), planning=True), limit=limit, offset=offset)
     following = offset + len(plan["items"])
     more = bool(plan["items"]) and following < plan["total"]
     return page_response(request, {**plan, "next": f"from-{following}" if more else None})

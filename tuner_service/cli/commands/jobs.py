@@ -10,7 +10,7 @@ from tuner_service.cli.connect import connected
 from tuner_service.cli.options import DataDirOption, JsonOption, LimitOption, UrlOption
 from tuner_service.cli.output import print_json, print_line, print_table
 from tuner_service.cli.show import show_results
-from tuner_service.cli.words import case_words
+from tuner_service.cli.words import case_words, state_words
 
 COUNTS = ("enumerated", "rejected", "measured", "checked", "pending", "not_run")
 
@@ -51,6 +51,6 @@ def jobs(
         cases = job["request"]["cases"]
         what = case_words(cases[0]) + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
         counts = [str(progress[name]) for name in COUNTS]
-        rows.append([job["id"], job["state"], what, *counts, job["created_at"]])
+        rows.append([job["id"], state_words(job), what, *counts, job["created_at"]])
     columns = [f">{name.replace('_', ' ')}" for name in COUNTS]
     print_table(["job", "state", "cases", *columns, "created"], rows)

@@ -31,7 +31,7 @@ from tuner_service.cli.options import (
     UrlOption,
     WallSecondsOption,
 )
-from tuner_service.cli.output import print_json, print_line
+from tuner_service.cli.output import print_json, print_line, say
 from tuner_service.cli.request import build_cases, build_request, parse_number, read_words
 from tuner_service.cli.results import shortfalls
 from tuner_service.cli.show import show_results
@@ -102,6 +102,8 @@ def tune(
                 print_json(job)
             else:
                 print_line(job["id"])
+                if job.get("waiting"):
+                    say(f"waiting: {job['waiting']}")
             return
         found = f"{job['progress']['enumerated']} candidates in {counted(len(job['cases']), 'case')}"
         opening = f"{job['id']}: {found} on {job['device']['name']}"

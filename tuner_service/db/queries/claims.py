@@ -34,6 +34,14 @@ def list_claims(session: Session, job_id: str) -> list[dict[str, Any]]:
     return [_document(row) for row in session.scalars(query)]
 
 
+def in_flight(session: Session, job_id: str) -> list[dict[str, Any]]:
+    """What a job's tasks do, or wait to do: ``{"step", "trials"}`` for each kind of step, with how many trials."""
+    counts: dict[str, int] = {}
+    for (step,) in session.execute(select(Claim.step).where(Claim.job_id == job_id).order_by(Claim.created_at)):
+        counts[step["step"]] = counts.get(step["step"], 0) + len(step.get("trials", ()))
+    return [{"step": word, "trials": trials} for word, trials in counts.items()]
+
+
 def delete_claim(session: Session, key: str) -> None:
     """Removes a claim if it is there."""
     session.execute(delete(Claim).where(Claim.key == key))

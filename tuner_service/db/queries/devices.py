@@ -21,6 +21,12 @@ def seen_device(session: Session, document: Mapping[str, Any]) -> None:
     session.execute(statement.on_conflict_do_update(index_elements=[Device.id], set_=row))
 
 
+def remember_device(session: Session, document: Mapping[str, Any]) -> None:
+    """Stores a DeviceSpec document under its id, unless something is known of that device."""
+    row = {"id": document["id"], "kind": document["kind"], "document": dict(document), "heartbeat_at": now()}
+    session.execute(insert(session, Device).values(row).on_conflict_do_nothing())
+
+
 def note_device(session: Session, document: Mapping[str, Any]) -> None:
     """Stores a DeviceSpec document of a device that was seen before, and is not seen now."""
     row = session.get(Device, document["id"])
