@@ -110,6 +110,7 @@ class Deployment:
         self.url, self.folder = url, folder
         self.database = Database(url)
         self.processes: list[Process] = []
+        self._began = time.monotonic()
         self._clients: list[Client] = []
         self.environment = {
             "TUNER_ENGINE": "postgres",
@@ -140,7 +141,7 @@ class Deployment:
 
     def paper_worker(self, *, device: str = PAPER_DEVICE, url: str | None = None, **config: Any) -> Process:
         """A worker process with a device on paper; see ``paper_worker.py``. ``url``: its way to the database."""
-        document = json.dumps({"folder": str(self.folder), "device": device, **config})
+        document = json.dumps({"folder": str(self.folder), "device": device, "began": self._began, **config})
         process = self._start(
             f"paper-{len(self.processes)}", [PAPER_WORKER, document], {"TUNER_DATABASE_URL": url or self.url}
         )
@@ -229,10 +230,11 @@ class Deployment:
         )
         assert not names or max(names.values()) == 1, names
         if job["state"] not in ("queued", "running"):
-            self.wait(lambda: not self._in_flight(job_id))
+            self.wait(lambda: not self.in_flight(job_id))
             assert claims == 0
 
-    def _in_flight(self, job_id: str) -> int:
+    def in_flight(self, job_id: str) -> int:
+        """Tasks of a job or an acceptance that are in the queue, or run."""
         with self.database.read() as session:
             query = text("SELECT count(*) FROM procrastinate_jobs WHERE args->>'job_id' = :id")
             return int(session.scalar(query, {"id": job_id}) or 0)

@@ -1,9 +1,10 @@
 """A worker process whose device, compilers and measurements exist on paper: all the rest of it is real.
 
-``python paper_worker.py CONFIG`` with a JSON object: ``folder``, ``device`` (id), and optionally ``forget`` (a step
-that its version does not know), ``stuck`` (a step in which its child outlives SIGKILL), ``version``, ``skew_seconds``
-(by which its clock is ahead). While a file ``hold-STEP`` is in the folder, that step waits, and says so in
-``held-STEP``; with ``hold-Recording`` a measured trial waits to be recorded.
+``python paper_worker.py CONFIG`` with a JSON object: ``folder``, ``device`` (id), ``began`` (monotonic seconds), and
+optionally ``changes`` (of the device), ``forget`` (a step that its version does not know), ``stuck`` (a step in which
+its child outlives SIGKILL), ``version``, ``skew_seconds`` (by which its clock is ahead). While a file ``hold-STEP`` is
+in the folder, that step waits, and says so in ``held-STEP``; with ``hold-Recording`` a measured trial waits to be
+recorded, with ``hold-Timed-2-C`` arm C of an acceptance's round 2.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from search.errors import Cancelled
 from search.events import Event, TrialMeasured
 from search.ledger import CaseState
 from search.program.case import Case
+from search.replay.records import ReplayRecord, ReplayState, ReplayStep, RoundBuilt
 from search.step import STEPS
 from search.steps import Step
 from tuner_service.db import clock
@@ -38,14 +40,15 @@ from tuner_service.workers.process import WorkerOptions, WorkerProcess
 POLL_SECONDS = 0.02
 
 
-def _paper() -> Any:
-    """The tools on paper of the unit tests."""
-    path = Path(__file__).parents[2] / "unit" / "jobs" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("paper", path)
+def _paper(file_name: str) -> Any:
+    """Tools on paper of the unit tests, by the file that they are in."""
+    path = Path(__file__).parents[2] / "unit" / "jobs" / file_name
+    name = f"paper_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["paper"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -53,8 +56,10 @@ def _paper() -> Any:
 class HeldTools:
     """Tools on paper that wait where they are told to."""
 
-    def __init__(self, paper: Any, folder: Path, stuck: str | None) -> None:
+    def __init__(self, paper: Any, folder: Path, stuck: str | None, began: float) -> None:
         self._tools, self._folder, self._stuck = paper.PaperTools(), folder, stuck
+        self._began = began
+        self._replays: Any = None
 
     def perform(
         self, step: Step, state: CaseState, case: Case, *, device_id: str, cancelled: Callable[[], bool]
@@ -68,6 +73,22 @@ class HeldTools:
             if isinstance(event, TrialMeasured):
                 self._wait("Recording", cancelled)
             yield event
+
+    def replay(
+        self, step: ReplayStep, state: ReplayState, *, device_id: str, cancelled: Callable[[], bool]
+    ) -> Iterator[ReplayRecord]:
+        """As the replays on paper do it, by a clock that outlives a worker, and is always in the past."""
+        if self._replays is None:
+            paper = _paper("test_acceptance.py")
+            yesterday = datetime.now(UTC) - datetime.fromisoformat(paper.stamp(0.0)) - timedelta(days=1)
+            fast_seconds = 100 * (time.monotonic() - self._began)
+            self._replays = paper.PaperReplays(clock_seconds=yesterday.total_seconds() + fast_seconds)
+        for one in self._replays.replay(step, state, device_id=device_id, cancelled=cancelled):
+            if isinstance(one, RoundBuilt):
+                yield replace(one, process=f"{os.getpid()} {one.process}")
+                continue
+            self._wait(f"Timed-{one.round}-{one.arm}", cancelled)
+            yield one
 
     def _wait(self, name: str, cancelled: Callable[[], bool]) -> None:
         held = self._folder / f"held-{name}"
@@ -105,7 +126,7 @@ class _Skewed:
 
 def main(config: dict[str, Any]) -> None:
     """Works until SIGTERM."""
-    paper, folder = _paper(), Path(config["folder"])
+    paper, folder = _paper("conftest.py"), Path(config["folder"])
     _set_clock(config.get("skew_seconds", 0.0))
     settings = load_settings()
     configure_logging("INFO")
@@ -124,7 +145,7 @@ def main(config: dict[str, Any]) -> None:
         ),
         probe=lambda *_: [device],
         look=lambda names: [],
-        tools=lambda _: HeldTools(paper, folder, config.get("stuck")),  # type: ignore[arg-type, return-value]
+        tools=lambda _: HeldTools(paper, folder, config.get("stuck"), config["began"]),
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
