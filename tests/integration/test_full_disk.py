@@ -181,7 +181,7 @@ def test_full_disks_under_a_service(start: Callable[..., OnSmallDisks]) -> None:
 @pytest.mark.full
 @pytest.mark.toolchain
 def test_a_full_disk_under_a_worker(postgres_url: str, start: Callable[..., OnSmallDisks]) -> None:
-    """Of three processes only the worker's disk is full. It loses no job of another time, and needs no restart."""
+    """Of three processes only the worker's disk is full. Its job waits, is charged nothing, and goes on by itself."""
     shared = {"TUNER_ENGINE": "postgres", "TUNER_DATABASE_URL": postgres_url}
     api = start("api", ["serve", "--port", "0"], **shared)
     worker = start("worker", ["worker", "--device", "cpu"], **shared)
@@ -189,10 +189,15 @@ def test_a_full_disk_under_a_worker(postgres_url: str, start: Callable[..., OnSm
     with jobs.http as http:
         wait(lambda: bool(http.get("/v1/devices").json()["items"]))
         worker.data.fill()
-        failed = jobs.ended(jobs.submit())
-        assert (failed["state"], failed["progress"]["measured"]) == ("failed", 0)
-        assert "no space left on disk" in failed["error"]
+        job_id = jobs.submit()
+        wait(lambda: "has no space left on its disk" in str(jobs.get(job_id)["waiting"]))
         assert http.get("/readyz").json()["database"] == "ok"
+        wait(lambda: 'tuner_workers{state="full"} 1.0' in http.get("/metrics").text)
+        assert jobs.get(job_id)["progress"]["measured"] == 0
         worker.data.clear()
-        job = jobs.ended(jobs.submit())
+        job = jobs.ended(job_id)
         assert (job["state"], job["error"]) == ("succeeded", None)
+        trials = http.get(f"/v1/jobs/{job_id}/trials", params={"limit": 100}).json()["items"]
+        assert {trial["stage"] for trial in trials} <= {None, "constraints"}, "nobody was charged"
+        log = (worker.data.inside / "log").read_text()
+        assert "this worker takes no task until there is room" in log

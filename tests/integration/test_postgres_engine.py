@@ -14,6 +14,7 @@ from tuner_service.engine import reaper as reaper_module
 from tuner_service.engine.contract import Task
 from tuner_service.engine.postgres import PostgresEngine
 from tuner_service.engine.queue import Fetched, PostgresQueue
+from tuner_service.engine.quiet import ProcessQuietGate
 from tuner_service.engine.reaper import Reaper
 from tuner_service.errors import DatabaseUnavailable
 
@@ -136,20 +137,23 @@ class TestReaper:
         self, queue: PostgresQueue, postgres_url: str
     ) -> None:
         silent, alive = queue.register(), queue.register()
-        for key in ("lost", "held", "waits"):
-            queue.submit(replace(TASK, key=key))
-        assert queue.fetch(silent, ["device:dev"]) is not None
+        for key, quiet in (("lost", False), ("gated", True), ("let in", True), ("held", False), ("waits", False)):
+            queue.submit(replace(TASK, key=key, quiet=quiet))
+        _, gated, let_in = [queue.fetch(silent, ["device:dev"]) for _ in range(3)]
+        assert gated is not None
+        assert let_in is not None
+        assert queue.begin(let_in.id)
         held = queue.fetch(alive, ["device:dev"])
         assert held is not None
-        lost: list[str] = []
+        lost: dict[str, list[bool]] = {}
         still_in_flight: list[bool] = []
         problems = iter([DatabaseUnavailable("the ledger cannot be written now")])
 
-        def on_lost(task: Task) -> None:
+        def on_lost(one: Fetched) -> None:
             for problem in problems:
                 raise problem
-            still_in_flight.append(task.key in queue.in_flight("job_a"))
-            lost.append(task.key)
+            still_in_flight.append(one.task.key in queue.in_flight("job_a"))
+            lost.setdefault(one.task.key, []).append(one.begun)
 
         age = {"lost_seconds": 1.0, "period_seconds": 0.05}
         reapers = [Reaper(database_url=postgres_url, on_lost=on_lost, **age) for _ in range(2)]
@@ -158,14 +162,14 @@ class TestReaper:
 
         def given_up() -> bool:
             assert queue.beat(alive)
-            return "lost" not in queue.in_flight("job_a")
+            return queue.in_flight("job_a") == {"held", "waits"}
 
         eventually(given_up)
         for reaper in reapers:
             reaper.close()
-        assert lost == ["lost"], "once, though two looked"
-        assert still_in_flight == [True], "the same step must not be asked for before its loss is counted"
-        assert queue.in_flight("job_a") == {"held", "waits"}
+        assert lost == {"lost": [True], "gated": [False], "let in": [True]}, "once each, though two looked"
+        assert all(still_in_flight), "the same step must not be asked for before its loss is counted"
+        assert not queue.begin(gated.id), "it is another's by now"
         queue.finish(held.id)
         queue.finish(held.id)  # gone is no fault
 
@@ -173,7 +177,7 @@ class TestReaper:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lost: list[str] = []
-        reaper = Reaper(database_url="postgresql://nowhere/x", on_lost=lambda task: lost.append(task.key))
+        reaper = Reaper(database_url="postgresql://nowhere/x", on_lost=lambda one: lost.append(one.task.key))
         seconds, away = [100.0], [False]
 
         def silent(self: PostgresQueue, seconds: float) -> list[Fetched]:
@@ -215,6 +219,40 @@ class TestReaper:
         worker.go.set()
         worker.engine.submit(TASK)
         eventually(lambda: len(worker.after) == 2)
+
+    def test_a_task_that_waits_for_quiet_says_when_it_begins(self, process: Any, postgres_url: str) -> None:
+        gate = ProcessQuietGate()
+        worker = process(devices=["dev"], quiet=gate)
+        begun = "SELECT args ? 'begun' FROM procrastinate_jobs WHERE status = 'doing'"
+
+        def says() -> list[Any]:
+            with psycopg.connect(postgres_url) as connection:
+                return connection.execute(begun).fetchall()
+
+        with gate.compiling(stopping=lambda: False):
+            worker.engine.submit(replace(TASK, quiet=True))
+            eventually(says)
+            assert (says(), worker.started) == ([(False,)], [])
+        eventually(lambda: worker.started)
+        assert says() == [(True,)]
+
+    def test_a_task_that_just_ended_was_not_given_up(
+        self, process: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        finish, worker = PostgresQueue.finish, process(devices=["dev"])
+        looked = []
+
+        def finished_and_looked_after(self: PostgresQueue, row_id: int) -> None:
+            finish(self, row_id)
+            worker.engine._look_after()
+            looked.append(row_id)
+
+        monkeypatch.setattr(PostgresQueue, "finish", finished_and_looked_after)
+        worker.go.set()
+        worker.engine.submit(TASK)
+        eventually(lambda: worker.after)
+        assert looked
+        assert "given up" not in caplog.text
 
 
 class TestOutage:

@@ -101,8 +101,9 @@ class Gauges:
         states = Counter("lost" if one["silent_seconds"] >= lost_seconds else one["state"] for one in present)
         yield _gauge(
             "tuner_workers",
-            "Worker processes that did not say that they leave, by state; lost: silent for too long.",
-            {(state,): states[state] for state in ("running", "draining", "lost")},
+            "Worker processes that did not say that they leave, by state; full: no space left on its disk, it takes no "
+            "task; lost: silent for too long.",
+            {(state,): states[state] for state in ("running", "draining", "full", "lost")},
             "state",
         )
         heard = [one["silent_seconds"] for one in present if one["silent_seconds"] < lost_seconds]

@@ -34,7 +34,7 @@ class Worker(Base):
     """What it compiles for (``DeviceSpec.compile_key``)."""
     compile_slots: Mapped[int]
     state: Mapped[str] = mapped_column(String(16))
-    """running, draining or gone."""
+    """running, draining, full (no space left on its disk: it takes nothing) or gone."""
     started_at: Mapped[str] = mapped_column(STAMP)
     heartbeat_at: Mapped[str] = mapped_column(STAMP)
 

@@ -33,6 +33,11 @@ class Task:
     builds: bool = False
     """A ``device`` task that compiles on every core: to quiet tasks it is what a compile task is."""
 
+    @property
+    def gated(self) -> bool:
+        """Whether it waits for its host to be quiet, or to stop being so, after a device's slot has taken it."""
+        return self.queue == "device" and (self.quiet or self.builds)
+
     def document(self) -> dict[str, Any]:
         """JSON form."""
         return asdict(self)

@@ -9,14 +9,15 @@ could not be said in time is void.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from tuner_service.engine.contract import Handler, Task
+from tuner_service.engine.notices import Notices
+from tuner_service.engine.outage import Outage, pauses
 from tuner_service.engine.overlap import CompileCount
 from tuner_service.engine.queue import Fetched, PostgresQueue, compile_queue, device_queue
 from tuner_service.engine.quiet import ProcessQuietGate, QuietGate
@@ -29,8 +30,6 @@ BEAT_SECONDS = 3.0
 POLL_SECONDS = 1.0
 """A notice may get lost: idle slots look by themselves, and running tasks are asked after, so often."""
 LAST_LOOK_SECONDS = 0.05
-BACKOFF_SECONDS = (0.2, 5.0)
-"""First and longest pause between two tries while the database is away."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +38,8 @@ class _Running:
 
     row: Fetched
     cancelled: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+    """It is being taken off the queue: that its row is gone says nothing any more."""
 
     @property
     def task(self) -> Task:
@@ -60,11 +61,12 @@ class PostgresEngine:
         devices: Sequence[str] = (),
         compile_queues: Sequence[str] = ("",),
         quiet: QuietGate | None = None,
-        takes: Callable[[str], bool] = lambda device_id: True,
+        takes: Callable[[str | None], bool] = lambda device_id: True,
     ) -> None:
         """``worker_id``: name of this process in its log. ``compile_queues``: the compile keys whose tasks its compile
         slots take. ``quiet``: who keeps compiling and quiet measurements apart; default: this process alone.
-        ``takes``: whether this process may use a device now; what waits for it is left alone otherwise.
+        ``takes``: whether this process may use a device now, or, asked with None, compile; what waits for it is left
+        alone otherwise.
 
         Nothing connects before ``start`` or the first question.
         """
@@ -84,13 +86,10 @@ class PostgresEngine:
         self._running: dict[int, _Running] = {}
         self._doubtful = False
         """A task may have been taken without our hearing of it."""
-        self._woken = threading.Condition()
-        self._wakes = 0
-        self._polls: dict[tuple[str, ...], float] = {}
-        """Slots' queues → when one of these slots looks without being told to (monotonic clock)."""
+        self._notices = Notices(poll_seconds=POLL_SECONDS)
         self._draining, self._stopping, self._gave_up = threading.Event(), threading.Event(), threading.Event()
         self._compiles = CompileCount()
-        self._away = False
+        self._outage = Outage(worker_id)
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -104,7 +103,7 @@ class PostgresEngine:
         for thread in self._threads:
             thread.start()
         queues = sorted({queue for slot in self._slots for queue in slot})
-        self._queue.listen(queues, on_task=self._wake, on_stop=self._cancel_row)
+        self._queue.listen(queues, on_task=self._notices.wake, on_stop=self._cancel_row)
 
     def attach(self, device_id: str) -> None:
         """Give a device its slot, if it has none. Its first tasks are looked for, not announced."""
@@ -146,7 +145,7 @@ class PostgresEngine:
     def drain(self, *, timeout_seconds: float) -> bool:
         """Takes nothing more and waits for what runs; False when something still runs after that time."""
         self._draining.set()
-        self._wake()
+        self._notices.wake()
         deadline = time.monotonic() + timeout_seconds
         while self._is_busy():
             if time.monotonic() >= deadline:
@@ -163,7 +162,7 @@ class PostgresEngine:
         with self._lock:
             for running in self._running.values():
                 running.cancelled.set()
-        self._wake()
+        self._notices.wake()
         deadline = time.monotonic() + timeout_seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -178,21 +177,21 @@ class PostgresEngine:
 
     def _work(self, queues: Sequence[str]) -> None:
         """One slot: takes tasks until it is told to stop, whatever happens to the database."""
-        pauses, noticed = _pauses(), True
+        waits, noticed = pauses(), True
         while not (self._stopping.is_set() or self._draining.is_set()):
-            seen = self._wakes
+            seen = self._notices.count
             try:
                 worked = self._take(queues, noticed)
             except DatabaseProblem as problem:
-                self._note_away(problem)
-                self._stopping.wait(next(pauses))
+                self._outage.begins(problem)
+                self._stopping.wait(next(waits))
                 continue
             except Exception:  # a bug of ours must not cost a slot
                 log.exception("a slot of worker %s broke", self.worker_id)
-                self._stopping.wait(next(pauses))
+                self._stopping.wait(next(waits))
                 continue
-            pauses = _pauses()
-            noticed = worked or self._wait(queues, seen)
+            waits = pauses()
+            noticed = worked or self._notices.wait(queues, seen)
 
     def _take(self, queues: Sequence[str], noticed: bool) -> bool:
         """Takes a task and does it; False when there was none. DatabaseProblem, and nothing is taken then.
@@ -201,29 +200,49 @@ class PostgresEngine:
         """
         if queues[0].startswith("device:"):
             running = self._fetch(queues) if self._takes(queues[0].partition(":")[2]) else None
+            if running is not None:
+                self._pass_on(noticed)
+                with self._gate(running) as granted:
+                    if granted and self._begin(running):
+                        self._perform(running)
+        elif not self._takes(None):
+            running = None
         else:
             # The gate first: what this host may not compile now, another one may.
             with self._quiet.compiling(stopping=self._is_leaving) as granted:
                 running = self._fetch(queues) if granted else None
+                if running is not None:
+                    self._pass_on(noticed)
+                    if not running.cancelled.is_set():
+                        self._perform(running)
         if running is None:
             return False
-        if not noticed:
-            self._wake()  # where one notice was lost, others may have been
-        with self._gate(running) as granted:
-            if granted:
-                self._perform(running)
         self._finish(running)
         return True
 
+    def _pass_on(self, noticed: bool) -> None:
+        if not noticed:
+            self._notices.wake()  # where one notice was lost, others may have been
+
     def _gate(self, running: _Running) -> AbstractContextManager[bool]:
-        """Lets a task in; not once it is cancelled, or this process begins nothing more."""
+        """Lets a device's task in; not once it is cancelled, or this process begins nothing more."""
 
         def stopping() -> bool:
             return running.cancelled.is_set() or self._is_leaving()
 
-        if running.task.queue == "compile" or running.task.builds:
+        if running.task.builds:
             return self._quiet.compiling(stopping=stopping)
         return self._quiet.quietly(stopping=stopping) if running.task.quiet else nullcontext(True)
+
+    def _begin(self, running: _Running) -> bool:
+        """Notes that a task which may have waited at its gate begins now; False when it was given up meanwhile."""
+        if not running.task.gated:
+            return True
+        try:
+            return self._queue.begin(running.row.id)
+        except DatabaseProblem as problem:  # it is performed all the same: if it is lost, nobody is charged for it
+            self._outage.begins(problem)
+            return True
 
     def _fetch(self, queues: Sequence[str]) -> _Running | None:
         with self._fetching:
@@ -242,7 +261,7 @@ class PostgresEngine:
                         self._running[running.row.id] = running
                         if self._stopping.is_set():
                             running.cancelled.set()
-            self._note_back()
+            self._outage.ends()
             return running
 
     def _ask(self, queues: Sequence[str]) -> Fetched | None:
@@ -282,12 +301,13 @@ class PostgresEngine:
 
     def _finish(self, running: _Running) -> None:
         """Takes the task off the queue, as soon as the database lets us."""
-        for pause in _pauses():
+        running.over.set()
+        for pause in pauses():
             try:
                 self._queue.finish(running.row.id)
                 break
             except DatabaseProblem as problem:
-                self._note_away(problem)
+                self._outage.begins(problem)
             if self._gave_up.wait(pause):
                 break
         with self._lock:
@@ -317,7 +337,7 @@ class PostgresEngine:
                     beaten = time.monotonic()
                 self._look_after()
             except DatabaseProblem as problem:
-                self._note_away(problem)
+                self._outage.begins(problem)
             if self._stopping.is_set() and not self._is_busy():
                 return
             if not self._stopping.wait(POLL_SECONDS):
@@ -339,7 +359,7 @@ class PostgresEngine:
             return
         standing = self._queue.doing(self._worker)
         for row_id, running in mine.items():
-            if row_id not in standing and row_id in self._running and not running.cancelled.is_set():
+            if row_id not in standing and not (running.over.is_set() or running.cancelled.is_set()):
                 log.warning("task %s was given up while this worker was away; it stops", running.task.key)
                 running.cancelled.set()
             elif row_id in standing and standing[row_id][1]:
@@ -351,46 +371,9 @@ class PostgresEngine:
         if running is not None:
             running.cancelled.set()
 
-    def _wake(self) -> None:
-        with self._woken:
-            self._wakes += 1
-            self._woken.notify_all()
-
-    def _wait(self, queues: Sequence[str], seen: int) -> bool:
-        """Until something was heard after ``seen``, or, False, it is this slot's turn to look: one of its kind does."""
-        kind = tuple(queues)
-        with self._woken:
-            while True:
-                poll = self._polls.setdefault(kind, time.monotonic() + POLL_SECONDS)
-                if self._woken.wait_for(lambda: self._wakes != seen, max(0.0, poll - time.monotonic())):
-                    return True
-                if time.monotonic() >= self._polls[kind]:
-                    self._polls[kind] = time.monotonic() + POLL_SECONDS
-                    return False
-
     def _is_leaving(self) -> bool:
         return self._stopping.is_set() or self._draining.is_set()
 
     def _is_busy(self) -> bool:
         with self._lock:
             return self._asking or bool(self._running)
-
-    def _note_away(self, problem: DatabaseProblem) -> None:
-        with self._lock:
-            known, self._away = self._away, True
-        if not known:
-            log.warning("worker %s goes on without the queue: %s", self.worker_id, problem)
-
-    def _note_back(self) -> None:
-        with self._lock:
-            known, self._away = self._away, False
-        if known:
-            log.info("worker %s is back at the queue", self.worker_id)
-
-
-def _pauses() -> Iterator[float]:
-    """Pauses between tries: each about twice the last, a little by chance, so that not all come at once."""
-    pause, longest = BACKOFF_SECONDS
-    while True:
-        yield pause * random.uniform(0.8, 1.2)  # noqa: S311 - no secret
-        pause = min(longest, pause * 2)

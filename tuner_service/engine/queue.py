@@ -61,6 +61,9 @@ SELECT id, abort_requested, args FROM procrastinate_jobs WHERE worker_id = %(wor
 _BEAT = """
 UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = %(worker)s RETURNING id
 """
+_BEGIN = """
+UPDATE procrastinate_jobs SET args = args || '{"begun": true}' WHERE id = %(id)s AND status = 'doing' RETURNING id
+"""
 _HOLDING = """
 SELECT args FROM procrastinate_jobs WHERE queue_name = %(queue)s AND status = 'doing' ORDER BY id LIMIT 1
 """
@@ -79,6 +82,8 @@ class Fetched:
 
     id: int
     task: Task
+    begun: bool = True
+    """Whether the task was performed, as far as that was said: one that is gated says so when it is let in."""
 
 
 def queue_of(task: Task) -> str:
@@ -149,6 +154,10 @@ class PostgresQueue:
         assert job.id is not None
         return Fetched(id=job.id, task=Task.from_document(job.task_kwargs))
 
+    def begin(self, row_id: int) -> bool:
+        """Notes that a task that was taken is performed from now on; False when it was given up, or is gone."""
+        return bool(self._ask(self._all(_BEGIN, id=row_id)))
+
     def finish(self, row_id: int) -> None:
         """Deletes a row that was taken; one that is gone already is no fault."""
         self._ask(self._finish(row_id))
@@ -161,7 +170,12 @@ class PostgresQueue:
     def lost(self, seconds: float) -> list[Fetched]:
         """Running tasks whose workers gave no sign of life for so long."""
         jobs = self._ask(lambda: self._manager.get_stalled_jobs(seconds_since_heartbeat=seconds))
-        return [Fetched(id=job.id, task=Task.from_document(job.task_kwargs)) for job in jobs if job.id is not None]
+        found = [(job.id, Task.from_document(job.task_kwargs), job.task_kwargs) for job in jobs]
+        return [
+            Fetched(id=row_id, task=task, begun=not task.gated or bool(known.get("begun")))
+            for row_id, task, known in found
+            if row_id is not None
+        ]
 
     def give_up(self, row_id: int, seconds: float, then: Callable[[], None]) -> bool:
         """Deletes a lost task after ``then()``; False when its worker came back or ended it, or another gives it up.

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tuner_service.engine.contract import Task
-from tuner_service.engine.queue import PostgresQueue
+from tuner_service.engine.queue import Fetched, PostgresQueue
 from tuner_service.errors import DatabaseProblem
 
 log = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ class Reaper:
         self,
         *,
         database_url: str,
-        on_lost: Callable[[Task], None],
+        on_lost: Callable[[Fetched], None],
         lost_seconds: float = LOST_SECONDS,
         period_seconds: float = 3.0,
     ) -> None:
@@ -80,6 +79,6 @@ class Reaper:
         for one in lost:
             if self._stopping.is_set():
                 return
-            if self._queue.give_up(one.id, self._lost_seconds, partial(self._on_lost, one.task)):
-                log.warning("task %s lost its worker", one.task.key)
+            if self._queue.give_up(one.id, self._lost_seconds, partial(self._on_lost, one)):
+                log.warning("task %s lost its worker%s", one.task.key, "" if one.begun else " before it began")
         self._queue.forget_workers(FORGET_AFTER * self._lost_seconds)

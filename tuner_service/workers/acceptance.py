@@ -23,7 +23,7 @@ from tuner_service.engine.contract import Task
 from tuner_service.errors import DatabaseFull, DatabaseProblem, OurFault
 from tuner_service.jobs.acceptance_ledger import count_failure, end_acceptance, forget_failures, load_state, record
 from tuner_service.workers.patience import patiently
-from tuner_service.workers.perform import fatal, outage_pause
+from tuner_service.workers.perform import fatal, no_space, outage_pause
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,12 @@ class AcceptanceWorker:
         tools: ReplayTools,
         patience_seconds: float = 0.0,
         broke: Callable[[BaseException], None] = lambda error: None,
+        out_of_space: Callable[[str], bool] | None = None,
     ) -> None:
         """``patience_seconds``: how long a record is kept while the database is away; ``broke`` hears of failures after
-        which the device should be looked at."""
+        which the device should be looked at; ``out_of_space`` as in ``workers.perform.Worker``."""
         self._database, self._tools, self._broke = database, tools, broke
+        self._out_of_space = out_of_space
         self._patience_seconds = patience_seconds
 
     def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
@@ -104,6 +106,11 @@ class AcceptanceWorker:
         if isinstance(error, DeviceUnavailable):
             log.warning("task %s has no device: %s; it is asked for again when it is back", task.key, error)
             count_failure(self._database, task.job_id, task.payload["attempt"], f"the device cannot be used: {error}")
+            return
+        if self._out_of_space is not None and (full := no_space(error)):
+            log.error("task %s is handed back: %s", task.key, full)
+            if self._out_of_space(full):
+                count_failure(self._database, task.job_id, task.payload["attempt"], full)
             return
         log.error("task %s failed", task.key, exc_info=error)
         reason = fatal(error)

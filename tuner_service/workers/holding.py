@@ -49,24 +49,26 @@ class Holding:
         row: Mapping[str, Any],
         devices: Callable[[], Mapping[str, DeviceSpec]],
         compile_keys: Callable[[], Sequence[str]],
+        is_full: Callable[[], bool] = lambda: False,
         lost_seconds: float,
         changed: Callable[[], None] = lambda: None,
         beaten: Callable[[], None] = lambda: None,
     ) -> None:
         """``row``: id, host, pid, place, version, compile_slots. ``devices``: those that it is to offer, by id.
+        ``is_full``: whether it takes nothing for want of room on its disk.
 
         ``changed`` is called when it may use others than before, ``beaten`` after each sign of life.
         """
         self._database, self._row = database, dict(row)
         self.worker_id = str(row["id"])
-        self._devices, self._compile_keys = devices, compile_keys
+        self._devices, self._compile_keys, self._is_full = devices, compile_keys, is_full
         self._lost_seconds, self._changed, self._beaten = lost_seconds, changed, beaten
         self._held: dict[str, float] = {}
         """Device id → monotonic time of the last renewal, taken before the database was asked."""
         self._others: dict[str, str] = {}
         self._noted: dict[str, tuple[DeviceSpec, float]] = {}
         """Device id → what was stored of it, and when."""
-        self._state: Literal["running", "draining"] = "running"
+        self._draining = False
         self._registered = False
         self._wanted, self._stopping = threading.Event(), threading.Event()
         self._beating = threading.Lock()
@@ -98,7 +100,7 @@ class Holding:
 
     def drain(self) -> None:
         """Says that this worker takes nothing more. A database that does not answer is told nothing."""
-        self._state = "draining"
+        self._draining = True
         try:
             self.beat()
         except DatabaseProblem as error:
@@ -137,7 +139,7 @@ class Holding:
                 serves: dict[str, Any] = {
                     "devices": sorted(held),
                     "compile_keys": self._compile_keys(),
-                    "state": self._state,
+                    "state": self._state(),
                 }
                 if not worker_queries.beat_worker(session, self.worker_id, **serves):
                     worker_queries.register_worker(session, {**self._row, **serves})
@@ -148,6 +150,11 @@ class Holding:
         self._beaten()
         if before.keys() != held.keys():
             self._changed()
+
+    def _state(self) -> Literal["running", "draining", "full"]:
+        if self._draining:
+            return "draining"
+        return "full" if self._is_full() else "running"
 
     def _take(self, session: Session, spec: DeviceSpec) -> str | None:
         """Takes or renews a lease, where a device needs one; else who has it."""

@@ -37,6 +37,7 @@ from tuner_service.jobs.limits import limit_reached
 from tuner_service.jobs.opening import case_of
 from tuner_service.jobs.record import record
 from tuner_service.metrics import ARTIFACT_OUTAGES, count_event
+from tuner_service.workers.held import Held, HeldDevices
 from tuner_service.workers.patience import patiently
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ MAXIMUM_FAULTS_IN_A_ROW = 6
 """Tasks of one job that end in a fault of ours, none with a result between them: the job fails, whatever its trials."""
 OUTAGE_PAUSE_SECONDS = 1.0
 """Before a step is asked for again that found the artifact store unreachable."""
+COUNT_WAIT_SECONDS = 1.0
+"""How long the time of running tasks waits for its row: it is counted again soon."""
 T = TypeVar("T")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -77,18 +80,22 @@ class Worker:
         recorded: Callable[[str, Event], None] = lambda job_id, event: None,
         cancel_tasks: Callable[[str], None] = lambda job_id: None,
         broke: Callable[[BaseException], None] = lambda error: None,
+        out_of_space: Callable[[str], bool] | None = None,
         name: str | None = None,
         patience_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``recorded`` hears of each event that changed the ledger; ``cancel_tasks`` stops a failed job's tasks;
-        ``broke`` hears of failures after which the device should be looked at.
+        ``broke`` hears of failures after which the device should be looked at. ``out_of_space`` hears that this
+        machine's disk is full, and answers whether that is news: the task is asked for again, elsewhere or later. None:
+        there is no elsewhere, and the job fails.
 
         ``patience_seconds``: how long a result is kept while the database is away; after that its claim may be void.
         ``clock``: seconds, for the time that tasks hold their device.
         """
         self._database, self._ledger, self._tools = database, ledger, tools
         self._recorded, self._cancel_tasks, self._broke = recorded, cancel_tasks, broke
+        self._out_of_space, self._held = out_of_space, HeldDevices()
         self._patience_seconds, self._clock = patience_seconds, clock
         self._faults: Counter[str] = Counter()
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
@@ -103,18 +110,19 @@ class Worker:
             self._patiently(partial(self._release, task, fault=None, stopped=True), cancelled)
             return
         step, case = step_from_document(task.payload["step"]), case_of(task.payload["case"])
-        held = _Held(self._clock if task.queue == "device" else lambda: 0.0)
+        held = Held(self._clock if task.queue == "device" else lambda: 0.0)
         events = self._tools.perform(step, state, case, device_id=task.device_id, cancelled=cancelled)
         stopped = False
-        try:
-            for event in _closing(events):
-                self._patiently(partial(self._record, task, event, held.lap()), cancelled)
-                held.go_on()
-        except Cancelled:
-            stopped = True
-        except BaseException:
-            self._use_device(task, held.lap())
-            raise
+        with self._held.holding(held, task.job_id):
+            try:
+                for event in _closing(events):
+                    self._patiently(partial(self._record, task, event, held.lap()), cancelled)
+                    held.go_on()
+            except Cancelled:
+                stopped = True
+            except BaseException:
+                self._use_device(task, held.lap())
+                raise
         stopped = stopped or cancelled()
         end = partial(self._release, task, fault=None, stopped=stopped, seconds=held.lap())
         if not self._patiently(end, cancelled):
@@ -137,6 +145,12 @@ class Worker:
             self._patiently(partial(self._release, task, fault=None, stopped=True))
             self._count_fault(task.job_id, f"the device cannot be used: {error}")
             return  # no trial's fault; and where it seems to be back each time, the job ends after some tries
+        if self._out_of_space is not None and (full := no_space(error)):
+            log.error("task %s is handed back: %s", task.key, full)
+            self._patiently(partial(self._release, task, fault=None, stopped=True))
+            if self._out_of_space(full):
+                self._count_fault(task.job_id, full)  # where there seems to be room each time, the job ends
+            return
         log.error("task %s failed", task.key, exc_info=error)
         message = f"{type(error).__name__}: {error}"
         if reason := fatal(error):
@@ -146,6 +160,19 @@ class Worker:
             self._count_fault(task.job_id, message)
         if isinstance(error, ToolchainUnavailable | ChildFailed):
             self._broke(error)
+
+    def count_held(self) -> None:
+        """Counts for how long running tasks have held their devices until now: if this process is killed, nobody else
+        knows. A database that does not answer is told later."""
+        for held, job_id in self._held.now():
+            if not (seconds := held.so_far()):
+                continue
+            try:
+                with self._database.within(COUNT_WAIT_SECONDS).write() as session:
+                    jobs.use_device(session, job_id, seconds)
+            except DatabaseProblem as problem:
+                held.owe(seconds)
+                log.info("device time of job %s is counted later: %s", job_id, problem)
 
     def _begin(self, task: Task) -> tuple[CaseState, str | None] | None:
         """The case as it stands, and the limit that its job has reached; None when the task's claim does not stand."""
@@ -202,27 +229,17 @@ class Worker:
         self._cancel_tasks(job_id)
 
 
-class _Held:
-    """For how long a task held its device, in laps; recording does not count."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.go_on()
-
-    def go_on(self) -> None:
-        self._since = self._clock()
-
-    def lap(self) -> float:
-        """Seconds since the last :meth:`go_on`."""
-        return self._clock() - self._since
-
-
 def fatal(error: BaseException) -> str | None:
     """Why a job cannot go on after this error; None when trying again makes sense."""
     if isinstance(error, ToolchainUnavailable):
         return f"the toolchain does not work any more: {error}"
     if isinstance(error, DatabaseFull | OurFault | ArtifactTooLarge):
         return str(error)
+    return no_space(error)
+
+
+def no_space(error: BaseException) -> str | None:
+    """What found no space left on this machine's disks; None for any other error."""
     full = isinstance(error, OSError) and error.errno in NO_SPACE
     # A child says in words what it ran into.
     if full or (isinstance(error, ChildFailed) and any(os.strerror(number) in str(error) for number in NO_SPACE)):

@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from search.device.spec import DeviceSpec
 from search.errors import DeviceUnavailable, ToolchainUnavailable
 from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
+from search.lowering.blobs import DirectoryBlobs
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import announce_wake
 from tuner_service.db.queries import devices as device_queries
@@ -29,6 +31,7 @@ from tuner_service.workers.acceptance import AcceptanceWorker
 from tuner_service.workers.compile_only import CompileOnlyDevices, Look
 from tuner_service.workers.datadir import DataDir
 from tuner_service.workers.devices import Devices, Probe
+from tuner_service.workers.disk_room import DiskRoom
 from tuner_service.workers.handlers import Handlers
 from tuner_service.workers.holding import Holding, this_place
 from tuner_service.workers.host_quiet import HostQuietGate
@@ -91,6 +94,8 @@ class WorkerProcess:
         self._leaving, self._hurried = threading.Event(), threading.Event()
         self._quarantines = Quarantines(database)
         self._gate = HostQuietGate()
+        self._room = DiskRoom(self._written_folders(), changed=lambda: self._holding.soon())
+        self._worker: Worker | None = None
         self._used = time.monotonic()
         self._announced: dict[str, float] = {}
         self._compile_only = CompileOnlyDevices(
@@ -117,6 +122,7 @@ class WorkerProcess:
             },
             devices=lambda: self.offered,
             compile_keys=self._compile_keys,
+            is_full=lambda: self._room.reason is not None,
             lost_seconds=options.lost_seconds,
             beaten=self._on_beat,
         )
@@ -178,18 +184,23 @@ class WorkerProcess:
     def _work(self, ready: Callable[[str], None]) -> None:
         tools = self._make_tools(self)
         ledger = Ledger()
-        worker = Worker(
+        self._worker = worker = Worker(
             database=self.database,
             ledger=ledger,
             tools=tools,
             recorded=self._on_recorded,
             cancel_tasks=lambda job_id: engine.cancel(job_id),
             broke=self._broke,
+            out_of_space=self._room.ran_out,
             name=self.worker_id,
             patience_seconds=self.options.lost_seconds,
         )
         replays = AcceptanceWorker(
-            database=self.database, tools=tools, broke=self._broke, patience_seconds=self.options.lost_seconds
+            database=self.database,
+            tools=tools,
+            broke=self._broke,
+            out_of_space=self._room.ran_out,
+            patience_seconds=self.options.lost_seconds,
         )
         handlers = Handlers(
             database=self.database,
@@ -221,6 +232,7 @@ class WorkerProcess:
             watch.start()
             ready(self._ready_line())
             while not self._leaving.wait(1.0):
+                self._room.look()
                 if time.monotonic() - self._used >= REST_AFTER_SECONDS:
                     tools.rest()
                     self._used = time.monotonic()
@@ -259,7 +271,14 @@ class WorkerProcess:
             return spec.available
         return not self.options.compile_only and is_selected(spec, self.options.devices)
 
-    def _may_take(self, device_id: str) -> bool:
+    def _written_folders(self) -> list[Path]:
+        shared = self.artifacts.shared
+        mounted = [shared.folder] if isinstance(shared, DirectoryBlobs) else []
+        return [self.data_dir.work, self.data_dir.artifacts, Path(tempfile.gettempdir()), *mounted]
+
+    def _may_take(self, device_id: str | None) -> bool:
+        if device_id is None or self._room.reason is not None:
+            return self._room.reason is None
         spec = self.devices.get(device_id)
         usable = spec is not None and spec.available and device_id not in self._quarantines.known
         return usable and self._holding.serves(device_id)
@@ -269,6 +288,8 @@ class WorkerProcess:
 
     def _on_beat(self) -> None:
         self._quarantines.refresh()
+        if self._worker is not None:
+            self._worker.count_held()
 
     def _on_recorded(self, job_id: str, event: Event) -> None:
         """An idle device need not wait for the rest of a build batch."""

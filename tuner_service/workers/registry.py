@@ -109,6 +109,8 @@ class DeviceRegistry:
         for worker in offering:
             if worker["state"] == "draining":
                 return f"worker {worker['id']} is stopping; the device is back when a worker attaches it again"
-            if worker["state"] == "running":
+            if worker["state"] == "full" and worker["silent_seconds"] < self._lost_seconds:
+                return f"worker {worker['id']} has no space left on its disk; it goes on when there is room"
+            if worker["state"] in ("running", "full"):
                 return f"worker {worker['id']} was last heard of {worker['silent_seconds']:.0f} s ago"
         return "no worker offers it; attach it with tuner worker"

@@ -73,6 +73,7 @@ class Runtime:
         self._engine: LocalEngine | None = None
         self._advance_one: Callable[[str], None] = lambda job_id: None
         self._tools: RuntimeTools | None = None
+        self._worker: Worker | None = None
         self._ledger = Ledger()
         self._probed, self._stopping = threading.Event(), threading.Event()
         self._devices = Devices(
@@ -89,7 +90,7 @@ class Runtime:
             withdraw=lambda job_id: self._engine.cancel(job_id) if self._engine else None,
             stopping=self._stopping,
             period_seconds=advance_period_seconds,
-            looked=self._quarantines.refresh,
+            looked=self._look_after,
             rest=lambda: self._tools.rest() if self._tools else None,
         )
         self._thread = threading.Thread(target=self._run, name="advance", daemon=True)
@@ -232,7 +233,7 @@ class Runtime:
         if not self._devices.probe_first():
             return
         self._tools = self._make_tools(self)
-        worker = Worker(
+        self._worker = worker = Worker(
             database=self.database,
             ledger=self._ledger,
             tools=self._tools,
@@ -277,6 +278,11 @@ class Runtime:
         self._probed.set()
         self._watch.start()
         self._advancing.run()
+
+    def _look_after(self) -> None:
+        self._quarantines.refresh()
+        if self._worker is not None:
+            self._worker.count_held()
 
     def _on_recorded(self, job_id: str, event: Event) -> None:
         """An idle device need not wait for the rest of a build batch."""

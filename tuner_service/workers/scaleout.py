@@ -20,6 +20,7 @@ from tuner_service.db.queries import cases, jobs
 from tuner_service.db.queries.queues import queue_depths
 from tuner_service.db.queries.workers import present_workers
 from tuner_service.engine.contract import Engine, Task
+from tuner_service.engine.queue import Fetched
 from tuner_service.errors import DatabaseProblem, NotFound
 from tuner_service.jobs.acceptance import is_acceptance
 from tuner_service.jobs.acceptance_advance import AcceptanceAdvancer
@@ -70,7 +71,7 @@ class ScaleOutRuntime:
         *,
         database: Database,
         engine: RemoteEngine,
-        reaper: Callable[[Callable[[Task], None]], Reaping],
+        reaper: Callable[[Callable[[Fetched], None]], Reaping],
         artifacts: ArtifactCache,
         data_dir: Path,
         lost_seconds: float,
@@ -252,21 +253,22 @@ class ScaleOutRuntime:
                 self._loop.want_active()
             self._stopping.wait(REFRESH_SECONDS)
 
-    def _on_lost(self, task: Task) -> None:
-        """A worker died with this task, and the task is charged. DatabaseProblem leaves it in the queue."""
-        reason = "the worker that performed it was lost"
+    def _on_lost(self, lost: Fetched) -> None:
+        """A worker died with this task, which is charged if it had begun. DatabaseProblem leaves it in the queue."""
+        task, reason = lost.task, "the worker that performed it was lost"
         try:
             if is_acceptance(task.job_id):
-                count_failure(self._database, task.job_id, task.payload["attempt"], reason)
-            elif not self._release(task, reason):
+                if lost.begun:
+                    count_failure(self._database, task.job_id, task.payload["attempt"], reason)
+            elif not self._release(task, fault=reason if lost.begun else None):
                 self._losses.count(task.job_id, reason)
         except NotFound:
             return
         self._loop.wake(task.job_id)
 
-    def _release(self, task: Task, fault: str) -> bool:
-        claimed_at = task.payload["claimed_at"]
-        return release(self._database, self._ledger, task.key, fault=fault, claimed_at=claimed_at)
+    def _release(self, task: Task, *, fault: str | None) -> bool:
+        claimed_at, stopped = task.payload["claimed_at"], fault is None
+        return release(self._database, self._ledger, task.key, fault=fault, stopped=stopped, claimed_at=claimed_at)
 
 
 class _Losses:

@@ -124,9 +124,11 @@ def test_workers_and_leases_have_ages(served: Any, gauges: tuple[Gauges, Now]) -
     row = {"host": "h", "pid": 1, "place": "p", "version": "1", "devices": [], "compile_keys": [], "compile_slots": 1}
     with served.context.database.write() as session:
         workers.register_worker(session, {"id": "h:1:a", "state": "running", **row})
+        workers.register_worker(session, {"id": "h:2:a", "state": "full", **row, "pid": 2})
         workers.take_lease(session, "gpu-1", "h:1:a", lost_seconds=30)
     found = collected(gauges[0])
     assert value(found, "tuner_workers", state="running") == 1
+    assert value(found, "tuner_workers", state="full") == 1
     assert value(found, "tuner_workers", state="lost") == 0
     age = value(found, "tuner_device_lease_age_seconds", device="gpu-1")
     assert age is not None

@@ -20,7 +20,18 @@ METRICS = {
     for name, labels in re.findall(r"^\| `(tuner_\w+)` \| \w+ \| (.*?) \|", PAGE, flags=re.MULTILINE)
 }
 """tests/unit/api/test_metrics.py holds the page to the code."""
-WORDS = {*CAUSES, *JOB_STATES, *get_args(Stage), "waiting", "running", "draining", "lost", "rejected", "measured"}
+WORDS = {
+    *CAUSES,
+    *JOB_STATES,
+    *get_args(Stage),
+    "waiting",
+    "running",
+    "draining",
+    "full",
+    "lost",
+    "rejected",
+    "measured",
+}
 
 
 def test_every_expression_names_what_is_there() -> None:

@@ -15,6 +15,7 @@ from tuner_service.db.queries.jobs import list_job_events, use_device
 from tuner_service.jobs.acceptance_advance import search_of
 from tuner_service.jobs.freeze_catalog import FreezeRequest, freeze_jobs
 from tuner_service.jobs.submit import submit
+from tuner_service.workers.held import Held
 
 QUICK_SEEDS = (3,)
 
@@ -71,6 +72,44 @@ def test_seconds_are_counted_of_tasks_that_hold_the_device_even_if_they_break_of
     tools.perform = breaks_off
     service.run(next(iter(service.engine.tasks)))
     assert service.job(job_id)["device_seconds"] == 2
+
+
+def test_the_time_of_a_task_that_is_killed_counts_up_to_the_last_sign_of_life(limited: Any, tools: Any) -> None:
+    service, job_id = limited()
+    service.advancer.advance(job_id)
+    service.run(next(iter(service.engine.tasks)))
+    service.advancer.advance(job_id)
+    timed, seconds = tools.perform, []
+
+    def beats(*words: Any, **more: Any) -> Iterator[Any]:
+        events = timed(*words, **more)
+        yield next(events)
+        next(events)
+        for _ in range(2):
+            service.worker.count_held()
+            seconds.append(service.job(job_id)["device_seconds"])
+        raise KeyboardInterrupt  # in the place of SIGKILL
+
+    tools.perform = beats
+    with pytest.raises(KeyboardInterrupt):
+        service.worker.handle(next(iter(service.engine.tasks.values())), lambda: False)
+    assert seconds == [2, 2], "what was counted is not counted again"
+    service.worker.count_held()
+    assert service.job(job_id)["device_seconds"] == 2, "nothing runs any more"
+
+
+def test_time_that_could_not_be_counted_is_counted_later() -> None:
+    now = [0.0]
+    held = Held(lambda: now[0])
+    now[0] = 3.0
+    held.owe(held.so_far())
+    now[0] = 4.0
+    assert (held.lap(), held.lap()) == (4.0, 0.0)
+    now[0] = 9.0
+    assert held.so_far() == 0.0, "recording does not count"
+    held.go_on()
+    now[0] = 10.0
+    assert held.lap() == 1.0
 
 
 def test_at_the_limit_what_is_left_is_not_run_and_says_why(limited: Any, database: Database, check_sum: Any) -> None:
