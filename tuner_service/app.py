@@ -52,7 +52,7 @@ from tuner_service.web import docs
 from tuner_service.workers.runtime import Runtime as EmbeddedRuntime
 
 SERVICE_FILE = "service.json"
-"""In the data directory while the service runs: ``{"url", "pid"}``, so that commands find it."""
+"""In the data directory while the service runs: ``{"url", "pid", "database"}``, so that commands find it."""
 _log = logging.getLogger("tuner.app")
 
 
@@ -215,7 +215,8 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
-        _replace(self.service_file, json.dumps({"url": self.url, "pid": os.getpid()}))
+        known = {"url": self.url, "pid": os.getpid(), "database": self.context.database.place}
+        _replace(self.service_file, json.dumps(known))
         self.announce(self.url)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

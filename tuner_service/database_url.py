@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tuner_service.loopback import is_loopback
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -42,6 +45,23 @@ def parse_database_url(url: str) -> URL:
 
     parsed = make_url(url)
     return parsed.set(drivername="postgresql+psycopg") if parsed.drivername == "postgresql" else parsed
+
+
+def same_database(first: str, second: str) -> bool:
+    """Whether two URLs (or paths of SQLite files) name one database, whoever connects; names of this machine are one.
+
+    ArgumentError.
+    """
+    return _named(first) == _named(second)
+
+
+def _named(url: str) -> tuple[str, ...]:
+    parsed = parse_database_url(url if "://" in url else f"sqlite:///{url}")
+    if parsed.get_backend_name() == "sqlite":
+        return ("sqlite", str(Path(parsed.database or "").resolve()))
+    host = str(parsed.host or parsed.query.get("host") or "")
+    local = not host or host.startswith("/") or is_loopback(host)
+    return ("postgresql", "" if local else host, str(parsed.port or 5432), str(parsed.database or parsed.username))
 
 
 def without_password(text: str) -> str:

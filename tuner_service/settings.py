@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from search.device.probe import COMPILE_ONLY_DEVICES
 from search.errors import InvalidInput, Problem
 from tuner_service.database_url import DATABASE_URLS, database_url_fault, without_password
+from tuner_service.loopback import LOOPBACK_NAMES, is_loopback
 
 ENVIRONMENT_PREFIX = "TUNER_"
 ARTIFACT_PLACES = "database, local, /a/directory, s3://BUCKET or s3://BUCKET/PREFIX"
@@ -24,18 +24,6 @@ _S3_PLACE = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._-]+)
 DATABASE_FILE = "tuner.sqlite3"
 """In the data directory, unless a URL names another database."""
 DAY_SECONDS = 86_400.0
-LOOPBACK_NAMES: tuple[str, ...] = ("127.0.0.1", "localhost", "::1")
-"""Hosts that a server without API keys may bind, and ``Host`` names that it answers to; so are loopback addresses."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
-    if host in LOOPBACK_NAMES:
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def default_data_dir() -> Path:

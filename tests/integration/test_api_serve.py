@@ -83,7 +83,8 @@ def test_serve_says_where_it_listens_and_stops_cleanly(service: Process) -> None
     assert service.line.startswith("listening on http://127.0.0.1:"), (service.data_dir / "log").read_text()
     assert service.http.get("/readyz").status_code == 200
     known = json.loads((service.data_dir / "service.json").read_text())
-    assert known == {"url": service.url, "pid": service.process.pid}
+    database = str(service.data_dir / "tuner.sqlite3")
+    assert known == {"url": service.url, "pid": service.process.pid, "database": database}
     for path in ("/healthz", "/docs", "/openapi.json", "/v1/kernels", "/v1/devices", "/v1/jobs", "/problems"):
         assert service.http.get(path).status_code == 200, path
     assert service.http.post("/v1/plans", json=TINY).status_code == 200

@@ -59,6 +59,7 @@ def live_examples(context: Context) -> dict[Operation, Example]:
 
 _DEVICE_OPERATIONS: tuple[Operation, ...] = (
     ("get", "/v1/devices/{device_id}"),
+    ("post", "/v1/devices/{device_id}/quarantine"),
     ("post", "/v1/devices/{device_id}/release"),
 )
 

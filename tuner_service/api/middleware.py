@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner_service.api import kinds
 from tuner_service.api.body import BodyTooLargeError
 from tuner_service.api.problems import Answer, answer_for, respond
+from tuner_service.loopback import LOOPBACK_NAMES, is_loopback
 from tuner_service.metrics import count_request
-from tuner_service.settings import LOOPBACK_NAMES, is_loopback
 from tuner_service.telemetry import accept_request_id, request_id_variable
 
 _access = logging.getLogger("tuner.access")

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from search.program.schema import PROGRAM_SCHEMA
-from tuner_service.api import schemas, schemas_catalogs, schemas_retention
+from tuner_service.api import schemas, schemas_catalogs, schemas_operations, schemas_retention
 from tuner_service.api.context import Context
 from tuner_service.api.documented import COMMON, PROGRAM_EXAMPLE
 from tuner_service.api.kinds import KINDS
@@ -40,7 +40,12 @@ TAGS = [
     {"name": "devices", "description": "Attached devices."},
     {"name": "system", "description": "Health, readiness, retention, and pages about problems."},
 ]
-_REFERENCED = (*schemas.REFERENCED, *schemas_catalogs.REFERENCED, *schemas_retention.REFERENCED)
+_REFERENCED = (
+    *schemas.REFERENCED,
+    *schemas_catalogs.REFERENCED,
+    *schemas_operations.REFERENCED,
+    *schemas_retention.REFERENCED,
+)
 _SCHEMA_PREFIX = "#/components/schemas/{model}"
 
 

@@ -7,16 +7,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.launch import PrivateService
 from tuner_service.cli.output import say
 from tuner_service.client import Client, ServiceUnreachable
+from tuner_service.database_url import same_database, without_password
 from tuner_service.settings import load_settings
 
 READY_TIMEOUT_SECONDS = 60.0
 SERVICE_FILE = "service.json"
-"""Written by a running service into its data directory: ``{"url", "pid"}``."""
+"""Written by a running service into its data directory: ``{"url", "pid", "database"}``."""
 
 
 def resolve_data_dir(data_dir: Path | None) -> Path:
@@ -25,18 +27,45 @@ def resolve_data_dir(data_dir: Path | None) -> Path:
 
 
 def running_url(data_dir: Path) -> str | None:
-    """Address of the service that runs on a data directory, None when none answers."""
-    try:
-        url = json.loads((data_dir / SERVICE_FILE).read_text(encoding="utf-8"))["url"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    """Address of the service that runs on a data directory, None when none answers.
+
+    CommandError when it has another database than ``TUNER_DATABASE_URL`` names: answers would be from the wrong one.
+    """
+    known = _known_service(data_dir)
+    url = known.get("url")
     if not isinstance(url, str):
         return None
     try:
         with Client(url) as client:
-            return url if client.healthy() else None
+            healthy = client.healthy()
     except ServiceUnreachable:
         return None
+    if healthy:
+        _require_meant(data_dir, known.get("database"))
+    return url if healthy else None
+
+
+def _known_service(data_dir: Path) -> dict[str, Any]:
+    try:
+        known = json.loads((data_dir / SERVICE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _require_meant(data_dir: Path, database: Any) -> None:
+    """Refuses a service on another database than the environment names. ``database``: what the service told of it."""
+    named = load_settings().database_url
+    if named is None:
+        return
+    if not isinstance(database, str):
+        say(f"note: the service on {data_dir} does not say which database it has; TUNER_DATABASE_URL is not used")
+    elif not same_database(named, database):
+        raise CommandError(
+            f"the service that runs on {data_dir} keeps its data in {without_password(database)}, and "
+            f"TUNER_DATABASE_URL names {without_password(named)}; leave the variable away to ask that service, or name "
+            "the service that you mean with --url or --data-dir"
+        )
 
 
 @contextmanager

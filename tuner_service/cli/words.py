@@ -116,8 +116,3 @@ _DOING = {
     "fresh_build": "compiling anew",
     "revalidate": "comparing",
 }
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: ``1 case``, ``12 cases``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -100,8 +100,12 @@ class Client:
         """One attached device, by id."""
         return self._document("GET", f"/v1/devices/{_segment(device_id)}")
 
+    def quarantine_device(self, device_id: str, reason: str) -> Document:
+        """Takes a device out of use; the device, and whether that ``changed`` anything."""
+        return self._document("POST", f"/v1/devices/{_segment(device_id)}/quarantine", json={"reason": reason})
+
     def release_device(self, device_id: str) -> Document:
-        """Lets a device in quarantine be used again; the device."""
+        """Lets a device in quarantine be used again; the device, and whether that ``changed`` anything."""
         return self._document("POST", f"/v1/devices/{_segment(device_id)}/release")
 
     def prune(self, request: Mapping[str, Any]) -> Document:

@@ -1,7 +1,8 @@
 """Quarantine: a device that cannot be trusted is used no more until somebody releases it; its jobs wait and say so.
 
-Two things lead there: a child that outlives SIGKILL, stuck in the kernel with the device open; and faults of ours in a
-row, in tasks of more than one job, with no task in between that went well. One job's faults are that job's.
+Three things lead there: a child that outlives SIGKILL, stuck in the kernel with the device open; faults of ours in a
+row, in tasks of more than one job, with no task in between that went well (one job's faults are that job's); and
+somebody who says so.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from search.children.child import ChildSurvived
 from search.device.spec import DeviceSpec
 from search.errors import ArtifactLost, ChildFailed, DeviceContended
+from search.program.report import Report
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import workers as worker_queries
 from tuner_service.errors import DatabaseProblem, NotFound
@@ -23,6 +26,7 @@ log = logging.getLogger(__name__)
 FAULTS_IN_A_ROW = 4
 """So many failed tasks of a device in a row, of at least :data:`FAULTY_JOBS` jobs, are the device's doing."""
 FAULTY_JOBS = 2
+REASON_CHARS = 500
 
 
 class Quarantines:
@@ -60,6 +64,16 @@ class Quarantines:
         except (DatabaseProblem, NotFound) as error:
             log.error("device %s should be in quarantine (%s), which cannot be recorded: %s", device_id, reason, error)
 
+    def impose(self, device_id: str, reason: str) -> bool:
+        """Takes a device out of use because somebody says so; False when it is in quarantine already, for the reason
+        that stands there. NotFound, DatabaseProblem."""
+        with self._database.write() as session:
+            imposed = worker_queries.quarantine_device(session, device_id, reason)
+        if imposed:
+            log.warning("device %s was put into quarantine: %s", device_id, reason)
+        self.refresh()
+        return imposed
+
     def release(self, device_id: str) -> bool:
         """Lets a device be used again; False when it was in no quarantine. NotFound, DatabaseProblem."""
         with self._database.write() as session:
@@ -73,6 +87,17 @@ class Quarantines:
 def quarantine_text(row: Mapping[str, str]) -> str:
     """Why a device in quarantine cannot be used; ``row``: reason and since."""
     return f"in quarantine since {row['since']}: {row['reason']}; release it with: tuner devices release ID"
+
+
+def read_quarantine_reason(body: Any) -> str:
+    """The reason in a JSON body, ``{"reason": "…"}``. InvalidInput."""
+    report = Report()
+    reason = report.members(body, ("reason",), not_an_object="a request is a JSON object").get("reason")
+    if not isinstance(reason, str) or not reason.strip() or not reason.isprintable() or len(reason) > REASON_CHARS:
+        allowed = f"one line of 1 to {REASON_CHARS} printable characters"
+        report.add("/reason", reason, "say why nobody should use the device: people will read it", allowed)
+    report.raise_if_any()
+    return str(reason).strip()
 
 
 @dataclass

@@ -28,6 +28,7 @@ from search.space.candidate import TargetKind
 from search.space.enumerate import MAX_CANDIDATES_PER_CASE, Space
 from search.space.knobs import target_knobs
 from search.space.resolve import resolve_space
+from tuner_service.counting import counted
 from tuner_service.jobs.limits import DEFAULT_PRIORITY, read_limits, read_priority
 
 KEYS = (
@@ -181,7 +182,7 @@ def _cases(given: Any, limits: Limits, device: DeviceSpec | None, report: Report
         )
         return {}
     if len(given) > limits.cases:
-        report.add("/cases", len(given), f"{len(given)} cases in one job", allowed)
+        report.add("/cases", len(given), f"{counted(len(given), 'case')} in one job", allowed)
         return {}
     cases: dict[int, Case] = {}
     for position, document in enumerate(given):
@@ -232,7 +233,7 @@ def _spaces(
         candidates += space.size
         nodes += space.size * program_nodes(case.program)
         if space.size > limits.candidates_per_case:
-            message = f"the space has {space.size} candidates for case {position}; shorten some lists"
+            message = f"the space has {counted(space.size, 'candidate')} for case {position}; shorten some lists"
             allowed = f"at most {limits.candidates_per_case} candidates per case"
             report.add("/space", space.size, message, allowed)
         resolved.append(ResolvedCase(case=case, space=space))
@@ -240,7 +241,7 @@ def _spaces(
         problems = _without_cases(given, target)
     if candidates > limits.candidates_per_job:
         allowed = f"at most {limits.candidates_per_job} candidates per job"
-        report.add("/space", candidates, f"the job has {candidates} candidates over all cases", allowed)
+        report.add("/space", candidates, f"the job has {counted(candidates, 'candidate')} over all cases", allowed)
     if nodes > limits.planned_nodes:
         message = f"planning would walk {nodes} nodes: candidates times the size of their program; shorten some lists"
         report.add("/space", nodes, message, f"at most {limits.planned_nodes} nodes of programs, over all candidates")

@@ -19,6 +19,7 @@ from search.errors import DeviceUnavailable, ToolchainUnavailable
 from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.blobs import DirectoryBlobs
+from tuner_service.counting import counted
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import announce_wake
 from tuner_service.db.queries import devices as device_queries
@@ -262,9 +263,10 @@ class WorkerProcess:
             handlers.handle(task, cancelled)
 
     def _ready_line(self) -> str:
-        held = ", ".join(self._holding.held) or "no device"
+        nothing = "compiles, and measures nothing" if self.options.compile_only else "no device that it may use now"
+        held = ", ".join(self._holding.held) or nothing
         waits = "".join(f"; {id_} is held by {who}" for id_, who in sorted(self._holding.others.items()))
-        return f"worker {self.worker_id} ready: {held}; {self.options.compile_slots} compile slots{waits}"
+        return f"worker {self.worker_id} ready: {held}; {counted(self.options.compile_slots, 'compile slot')}{waits}"
 
     def _is_offered(self, spec: DeviceSpec) -> bool:
         if not spec.timed:

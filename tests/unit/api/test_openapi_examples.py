@@ -14,6 +14,8 @@ sys.path.append(str(Path(__file__).parent))
 
 from finished_jobs import accepted, add_files, finished_job
 
+STOPPING = ("/cancel", "/quarantine", "/release")
+"""Ends of the paths that take away what other examples work with; the last one gives it back."""
 METHODS = ("get", "put", "post", "delete", "patch")
 NOT_YET = re.compile(r"\*\*Not yet:\*\* .* answers? (\d{3})\b")
 QUEUED = {"cases": [{"kernel": "softmax", "dims": {"rows": 2, "cols": 8}}], "space": {"width": [8]}}
@@ -108,7 +110,7 @@ def test_every_example_succeeds_or_is_said_not_to(furnish: Any, serve: Any, tmp_
         ]
         not_yet = {name for name, operation in calls if NOT_YET.search(operation["description"])}
         # What is not there yet is asked for before others make it; cancelling comes last, of what others read.
-        for name, operation in sorted(calls, key=lambda call: (call[0] not in not_yet, call[0].endswith("/cancel"))):
+        for name, operation in sorted(calls, key=lambda call: (call[0] not in not_yet, call[0].endswith(STOPPING))):
             for body in bodies(operation):
                 check(served.http, name, operation, body)
     assert not_yet == NOT_YET_THERE[furnish.__name__]

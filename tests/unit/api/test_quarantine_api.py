@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tuner_service.api import schemas
+from tuner_service.api import schemas, schemas_operations
 from tuner_service.db.queries.devices import seen_device
 from tuner_service.jobs.quarantine import Quarantines
 
@@ -30,10 +30,32 @@ def test_a_device_in_quarantine_says_why_and_since_when(served: Any, http: httpx
     assert released.status_code == 200
     assert released.json()["available"] is True
     assert released.json()["quarantine"] is None
-    assert http.post(f"/v1/devices/{device_id}/release").json() == released.json(), "once more changes nothing"
+    schemas_operations.ChangedDevice.model_validate(released.json())
+    again = http.post(f"/v1/devices/{device_id}/release").json()
+    assert again == released.json() | {"changed": False}, "once more changes nothing, and says so"
 
 
-def test_an_unknown_device_cannot_be_released(http: httpx.Client) -> None:
-    answer = http.post("/v1/devices/nowhere/release")
+def test_a_device_is_taken_out_of_use_by_hand(http: httpx.Client, device_id: str) -> None:
+    put = http.post(f"/v1/devices/{device_id}/quarantine", json={"reason": " the fan is loud "})
+    assert put.status_code == 200
+    schemas_operations.ChangedDevice.model_validate(put.json())
+    assert (put.json()["changed"], put.json()["available"]) == (True, False)
+    assert put.json()["quarantine"]["reason"] == "the fan is loud"
+    again = http.post(f"/v1/devices/{device_id}/quarantine", json={"reason": "it smells"})
+    assert again.json() == put.json() | {"changed": False}, "the first reason stays"
+    assert http.post(f"/v1/devices/{device_id}/release").json()["changed"] is True
+
+
+@pytest.mark.parametrize("reason", [None, "", "  ", 3, "two\nlines", "x" * 501])
+def test_a_quarantine_without_a_reason_for_people_is_refused(http: httpx.Client, device_id: str, reason: Any) -> None:
+    answer = http.post(f"/v1/devices/{device_id}/quarantine", json={} if reason is None else {"reason": reason})
+    assert answer.status_code == 422
+    assert [fault["field"] for fault in answer.json()["errors"]] == ["/reason"]
+    assert http.get(f"/v1/devices/{device_id}").json()["quarantine"] is None
+
+
+@pytest.mark.parametrize("what", ["release", "quarantine"])
+def test_an_unknown_device_is_not_found(http: httpx.Client, what: str) -> None:
+    answer = http.post(f"/v1/devices/nowhere/{what}", json={"reason": "it is not there"})
     assert answer.status_code == 404
     assert "nowhere" in answer.text

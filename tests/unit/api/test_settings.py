@@ -13,7 +13,8 @@ from search.lowering.cpu.toolchain import compiler
 from search.measuring.device_lock import default_lock_dir
 from tuner_service.cli.errors import ExitStatus
 from tuner_service.cli.main import run
-from tuner_service.settings import Settings, describe, is_loopback, load_settings
+from tuner_service.loopback import is_loopback
+from tuner_service.settings import Settings, describe, load_settings
 
 
 def test_every_setting_is_described_with_its_variable_and_unit(tmp_path: Path) -> None:

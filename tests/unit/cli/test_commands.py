@@ -232,16 +232,79 @@ def test_a_service_running_on_the_data_dir_is_found(
     assert "cpu:0123456789ab" in capsys.readouterr().out
 
 
-def test_a_device_is_released_from_quarantine(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    device = documents.device() | {"quarantine": None}
-    service.answer("POST /v1/devices/cpu%3A0123456789ab/release", device)
-    assert run(["devices", "release", device["id"], "--url", service.url]) == 0
-    assert capsys.readouterr().out == f"{device['id']} can be used\n"
-    service.answer("POST /v1/devices/cpu%3A0123456789ab/release", device | {"available": False, "reason": "no worker"})
-    assert run(["devices", "release", device["id"], "--url", service.url]) == 0
-    assert capsys.readouterr().out == f"{device['id']} is released; no worker\n"
-    assert run(["devices", "release", device["id"], "--url", service.url, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["quarantine"] is None
+@pytest.mark.parametrize(
+    ("theirs", "named", "status"),
+    [
+        ("postgresql://tuner:***@db.example/tuner", "postgresql://me:secret@db.example:5432/tuner", ExitStatus.OK),
+        ("postgresql://127.0.0.1:5433/tuner", "postgresql+psycopg://me@localhost:5433/tuner", ExitStatus.OK),
+        ("/data/tuner.sqlite3", "sqlite:////data/x/../tuner.sqlite3", ExitStatus.OK),
+        ("postgresql://tuner:***@db.example/tuner", "postgresql://me:secret@db.example/other", ExitStatus.BAD_INPUT),
+        ("postgresql://tuner:***@db.example/tuner", "postgresql://me:secret@other/tuner", ExitStatus.BAD_INPUT),
+        ("/data/tuner.sqlite3", "postgresql://me:secret@db.example/tuner", ExitStatus.BAD_INPUT),
+        (None, "postgresql://me:secret@db.example/tuner", ExitStatus.OK),
+    ],
+)
+def test_a_service_on_another_database_than_the_environment_names_is_not_asked(
+    service: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    theirs: str | None,
+    named: str,
+    status: ExitStatus,
+) -> None:
+    (tmp_path / "data").mkdir()
+    known = {"url": service.url, "pid": 1} | ({"database": theirs} if theirs else {})
+    (tmp_path / "data" / "service.json").write_text(json.dumps(known))
+    monkeypatch.setenv("TUNER_DATABASE_URL", named)
+    assert run(["devices"]) == status
+    said = capsys.readouterr()
+    assert ("TUNER_DATABASE_URL" in said.err) == (status != ExitStatus.OK or theirs is None)
+    assert "secret" not in said.err
+    if status != ExitStatus.OK:
+        assert said.out == ""
+        assert str(theirs) in said.err
+    assert run(["devices", "--url", service.url]) == ExitStatus.OK, "an address says which service is meant"
+
+
+def test_a_device_is_put_into_quarantine_and_released(
+    service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usable = documents.device() | {"quarantine": None, "changed": True}
+    held = usable | {"available": False, "quarantine": {"reason": "it is loud", "since": "2026-01-01T00:00:00Z"}}
+    away = usable | {"available": False, "reason": "no worker"}
+    release, quarantine = ["release", usable["id"]], ["quarantine", usable["id"], "--reason", "it is loud"]
+    for words, document, status, said in (
+        (release, usable, ExitStatus.OK, "is released, and can be used"),
+        (release, away, ExitStatus.OK, "is released, and cannot be used: no worker"),
+        (release, usable | {"changed": False}, ExitStatus.NEGATIVE, "is in no quarantine; it can be used"),
+        (quarantine, held, ExitStatus.OK, "is in quarantine: it is loud"),
+        (
+            quarantine,
+            held | {"changed": False},
+            ExitStatus.NEGATIVE,
+            "is in quarantine already, since 2026-01-01T00:00:00Z: it is loud",
+        ),
+    ):
+        service.answer(f"POST /v1/devices/cpu%3A0123456789ab/{words[0]}", document)
+        assert run(["devices", *words, "--url", service.url]) == status
+        assert capsys.readouterr().out == f"{usable['id']} {said}\n"
+        assert run(["devices", *words, "--url", service.url, "--json"]) == status
+        assert json.loads(capsys.readouterr().out) == document
+    assert service.bodies("POST /v1/devices/cpu%3A0123456789ab/quarantine")[0] == {"reason": "it is loud"}
+    assert run(["devices", "quarantine", usable["id"], "--url", service.url]) == ExitStatus.BAD_INPUT
+    assert "--reason" in capsys.readouterr().err
+
+
+def test_what_was_pruned_is_said_in_words(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    removed = {"jobs": 1, "cases": 1, "trials": 2, "events": 0, "idempotency_keys": 1, "queue_tasks": 1, "artifacts": 1}
+    answer = {"removed": removed, "kept": [], "kept_total": 1, "complete": True, "finished_before": "2026"}
+    service.answer("POST /v1/prune", answer)
+    assert run(["prune", "--older-than", "30d", "--url", service.url]) == 0
+    assert capsys.readouterr().out == (
+        "removed 1 job, 1 case, 2 trials, 0 events, 1 idempotency key, 1 queue task, 1 artifact (ended before 2026)\n"
+        "kept 1 job in all\n"
+    )
 
 
 def test_plan_counts_rejections_by_reason(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:

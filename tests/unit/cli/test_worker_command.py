@@ -23,6 +23,7 @@ def _own_data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--database-url", "mysql://u@h/d"], ["TUNER_DATABASE_URL"]),
         (["--name", "a host"], ["--name 'a host'", "letters, digits"]),
         (["--compile-only", "--compile-slots", "0"], ["--compile-slots 0", "1 to 256"]),
+        (["--compile-only", "--device", "cuda-sm_90", "--device", "cpu"], ["--device 'cpu'", "measures nothing"]),
     ],
 )
 def test_what_it_cannot_use_is_refused_with_what_to_type(

@@ -25,8 +25,9 @@ from tuner_service.cli.results import (
     shortfalls,
 )
 from tuner_service.cli.show import show_results
-from tuner_service.cli.words import candidate_words, case_words, counted, seconds_words
+from tuner_service.cli.words import candidate_words, case_words, seconds_words
 from tuner_service.client import ApiProblem, Client, Document
+from tuner_service.counting import counted
 from tuner_service.settings import DATABASE_FILE, load_settings
 
 DEMO_DATA_DIR = Path(".demo")

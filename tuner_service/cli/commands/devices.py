@@ -1,14 +1,15 @@
-"""``tuner devices``: what is attached, why something cannot be used, and release from quarantine."""
+"""``tuner devices``: what is attached, why something cannot be used, and quarantine."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tuner_service.cli.connect import connected
+from tuner_service.cli.errors import ExitStatus
 from tuner_service.cli.options import DataDirOption, JsonOption, UrlOption
-from tuner_service.cli.output import print_json, print_table
+from tuner_service.cli.output import print_json, print_line, print_table
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -41,6 +42,25 @@ def devices(
     print_table(["device", "kind", "name", "available", "toolchain"], rows)
 
 
+@app.command("quarantine")
+def quarantine(
+    device_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a device.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", metavar="WORDS", help="Why, for people.", show_default=False)],
+    url: UrlOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a device out of use until it is released. What runs on it is stopped, charged to nobody; its jobs wait.
+
+    Exits 1 when it is in quarantine already: the reason that stands there stays.
+    """
+    with connected(url=url, data_dir=data_dir) as client:
+        device = client.quarantine_device(device_id, reason)
+    standing = device["quarantine"] or {}
+    already = f"is in quarantine already, since {standing.get('since')}: {standing.get('reason')}"
+    _answer(device, already if not device["changed"] else f"is in quarantine: {standing.get('reason')}", as_json)
+
+
 @app.command("release")
 def release(
     device_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a device in quarantine.", show_default=False)],
@@ -48,10 +68,20 @@ def release(
     data_dir: DataDirOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a device be used again that was put into quarantine. Jobs that wait for it go on."""
+    """Let a device be used again that was put into quarantine. Jobs that wait for it go on.
+
+    Exits 1 when it is in no quarantine.
+    """
     with connected(url=url, data_dir=data_dir) as client:
         device = client.release_device(device_id)
+    now = "can be used" if device["available"] else f"cannot be used: {device['reason']}"
+    _answer(device, f"is released, and {now}" if device["changed"] else f"is in no quarantine; it {now}", as_json)
+
+
+def _answer(device: dict[str, Any], words: str, as_json: bool) -> None:
     if as_json:
         print_json(device)
-        return
-    typer.echo(f"{device['id']} " + ("can be used" if device["available"] else f"is released; {device['reason']}"))
+    else:
+        print_line(f"{device['id']} {words}")
+    if not device["changed"]:
+        raise typer.Exit(ExitStatus.NEGATIVE)

@@ -11,8 +11,7 @@ from tuner_service.cli.connect import connected
 from tuner_service.cli.options import DataDirOption, JsonOption, UrlOption
 from tuner_service.cli.output import print_json, print_line, say
 from tuner_service.cli.request import parse_pairs
-
-_WORDS = {"idempotency_keys": "idempotency keys", "queue_tasks": "queue tasks"}
+from tuner_service.counting import counted
 
 
 def prune(
@@ -56,8 +55,8 @@ def prune(
     for kept in answer["kept"]:
         print_line(f"kept {kept['job_id']}: {kept['reason']} {', '.join(kept['referred_to_by'])}".rstrip())
     if answer["kept_total"] > len(answer["kept"]):
-        print_line(f"kept {answer['kept_total']} in all")
+        print_line(f"kept {counted(answer['kept_total'], 'job')} in all")
 
 
 def _said(removed: Counter[str]) -> str:
-    return ", ".join(f"{number} {_WORDS.get(word, word)}" for word, number in removed.items())
+    return ", ".join(counted(number, word.removesuffix("s").replace("_", " ")) for word, number in removed.items())

@@ -35,7 +35,7 @@ from tuner_service.cli.output import print_json, print_line, say
 from tuner_service.cli.request import build_cases, build_request, parse_number, read_words
 from tuner_service.cli.results import shortfalls
 from tuner_service.cli.show import show_results
-from tuner_service.cli.words import counted
+from tuner_service.counting import counted
 
 
 def tune(
@@ -105,7 +105,7 @@ def tune(
                 if job.get("waiting"):
                     say(f"waiting: {job['waiting']}")
             return
-        found = f"{job['progress']['enumerated']} candidates in {counted(len(job['cases']), 'case')}"
+        found = f"{counted(job['progress']['enumerated'], 'candidate')} in {counted(len(job['cases']), 'case')}"
         opening = f"{job['id']}: {found} on {job['device']['name']}"
         job = follow(client, job["id"], opening, quiet=as_json)
         if as_json:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from search.device.probe import COMPILE_ONLY_DEVICES
 from search.errors import ArtifactsUnavailable
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
 from tuner_service.errors import DatabaseOutdated, DatabaseProblem, ServiceError
@@ -56,6 +57,10 @@ def worker(
     }
     settings = load_settings(**{key: value for key, value in given.items() if value is not None})
     slots = settings.compile_slots if compile_slots is None else compile_slots
+    measured = [word for word in device or () if word not in COMPILE_ONLY_DEVICES]
+    if compile_only and measured:
+        message = "--compile-only measures nothing, so it attaches no such device; leave one of the two options away"
+        raise BadOptionError("--device", measured[0], message, allowed=", ".join(COMPILE_ONLY_DEVICES))
     if compile_only and not slots:
         raise BadOptionError("--compile-slots", slots, "a worker that only compiles needs some", allowed="1 to 256")
     _run(
