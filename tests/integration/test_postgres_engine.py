@@ -109,7 +109,7 @@ def test_of_many_submissions_of_one_key_one_counts(postgres_url: str) -> None:
 
 
 def test_compile_tasks_go_to_those_that_build_the_same(process: Any) -> None:
-    api, here, there = process(), process(compile_slots=1, compile_queues=["x"]), process(compile_slots=1)
+    api, here, there = process(), process(compile_slots=1, compile_queues=lambda: ["x"]), process(compile_slots=1)
     for slot in (here, there):
         slot.go.set()
     api.engine.submit(replace(TASK, key="1", queue="compile", compile_key="y"))
@@ -118,6 +118,18 @@ def test_compile_tasks_go_to_those_that_build_the_same(process: Any) -> None:
     assert [task.key for task in here.started] == ["2"]
     assert there.started == []
     assert api.engine.in_flight("job_a") == {"1"}
+
+
+def test_who_cannot_compile_yet_takes_compile_tasks_once_it_can(process: Any) -> None:
+    keys: list[str] = []
+    late = process(compile_slots=1, compile_queues=lambda: keys, devices=["dev"])
+    late.go.set()
+    late.engine.submit(replace(TASK, key="1", queue="compile", compile_key="x"))
+    late.engine.submit(TASK)
+    eventually(lambda: late.after)
+    assert [task.key for task in late.started] == ["a"]
+    keys.append("x")
+    eventually(lambda: [task.key for task in late.started] == ["a", "1"])
 
 
 def test_a_drained_process_ends_what_it_runs_and_takes_nothing_more(process: Any) -> None:

@@ -59,14 +59,14 @@ class PostgresEngine:
         worker_id: str = "",
         compile_slots: int = 0,
         devices: Sequence[str] = (),
-        compile_queues: Sequence[str] = ("",),
+        compile_queues: Callable[[], Sequence[str]] = lambda: ("",),
         quiet: QuietGate | None = None,
         takes: Callable[[str | None], bool] = lambda device_id: True,
     ) -> None:
         """``worker_id``: name of this process in its log. ``compile_queues``: the compile keys whose tasks its compile
-        slots take. ``quiet``: who keeps compiling and quiet measurements apart; default: this process alone.
-        ``takes``: whether this process may use a device now, or, asked with None, compile; what waits for it is left
-        alone otherwise.
+        slots take now, none while no compiler works. ``quiet``: who keeps compiling and quiet measurements apart;
+        default: this process alone. ``takes``: whether this process may use a device now, or, asked with None, compile;
+        what waits for it is left alone otherwise.
 
         Nothing connects before ``start`` or the first question.
         """
@@ -75,8 +75,9 @@ class PostgresEngine:
         self._queue = PostgresQueue(database_url)
         self._quiet: QuietGate = quiet or ProcessQuietGate()
         self._takes = takes
-        compiling = tuple(compile_queue(key) for key in compile_queues)
-        self._slots = [compiling] * compile_slots + [(device_queue(device),) for device in devices]
+        self._compile_queues = compile_queues
+        self._slots: list[str | None] = [None] * compile_slots + list(devices)
+        """Each of a device, or one that compiles."""
         self._lock = threading.Lock()
         self._fetching = threading.Lock()
         """Held while a task is taken: whoever has it knows all that this process has taken."""
@@ -97,23 +98,22 @@ class PostgresEngine:
         if not self._slots:
             return
         for number, slot in enumerate(self._slots):
-            name = f"{slot[0].partition(':')[0]}-{number}"
+            name = f"{'compile' if slot is None else 'device'}-{number}"
             self._threads.append(threading.Thread(target=self._work, args=(slot,), name=name, daemon=True))
         self._threads.append(threading.Thread(target=self._watch, name="signs-of-life", daemon=True))
         for thread in self._threads:
             thread.start()
-        queues = sorted({queue for slot in self._slots for queue in slot})
+        queues = sorted({queue for slot in self._slots for queue in self._queues(slot)})
         self._queue.listen(queues, on_task=self._notices.wake, on_stop=self._cancel_row)
 
     def attach(self, device_id: str) -> None:
         """Give a device its slot, if it has none. Its first tasks are looked for, not announced."""
-        slot = (device_queue(device_id),)
         with self._lock:
-            if slot in self._slots or self._is_leaving():
+            if device_id in self._slots or self._is_leaving():
                 return
-            self._slots.append(slot)
+            self._slots.append(device_id)
             name = f"device-{len(self._slots) - 1}"
-            self._threads.append(threading.Thread(target=self._work, args=(slot,), name=name, daemon=True))
+            self._threads.append(threading.Thread(target=self._work, args=(device_id,), name=name, daemon=True))
             self._threads[-1].start()
 
     def submit(self, task: Task) -> bool:
@@ -175,13 +175,17 @@ class PostgresEngine:
         """A function that says whether compiling went on here at any moment since it was last asked."""
         return self._compiles.watch()
 
-    def _work(self, queues: Sequence[str]) -> None:
+    def _queues(self, slot: str | None) -> tuple[str, ...]:
+        """What a slot takes tasks from now."""
+        return tuple(map(compile_queue, self._compile_queues())) if slot is None else (device_queue(slot),)
+
+    def _work(self, slot: str | None) -> None:
         """One slot: takes tasks until it is told to stop, whatever happens to the database."""
         waits, noticed = pauses(), True
         while not (self._stopping.is_set() or self._draining.is_set()):
-            seen = self._notices.count
+            seen, queues = self._notices.count, self._queues(slot)
             try:
-                worked = self._take(queues, noticed)
+                worked = bool(queues) and self._take(queues, noticed)
             except DatabaseProblem as problem:
                 self._outage.begins(problem)
                 self._stopping.wait(next(waits))

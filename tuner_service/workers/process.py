@@ -223,7 +223,7 @@ class WorkerProcess:
             on_failure=observed_failure(handlers.on_failure, worker_id=self.worker_id),
             compile_slots=self.options.compile_slots,
             devices=list(self.offered),
-            compile_queues=self._compile_keys(),
+            compile_queues=self._compile_keys,
             quiet=self._gate,
             takes=self._may_take,
         )

@@ -48,6 +48,19 @@ def test_a_worker_that_drains_ends_what_is_short_and_hands_back_the_rest(deploym
     deployment.assert_sound(job_id)
 
 
+def test_a_worker_whose_compiler_is_missing_stays_and_says_so(deployment: Deployment) -> None:
+    client = deployment.serve()
+    worker = deployment.paper_worker(changes={"available": False, "reason": "gcc: not found"})
+    deployment.wait(lambda: any(one["reason"] == "gcc: not found" for one in client.devices()))
+    job_id = client.submit(SMALL)["id"]
+    assert f"device {PAPER_DEVICE} is unavailable" in client.job(job_id)["waiting"]
+    assert "gcc: not found" in client.job(job_id)["waiting"]
+    worker.end(signal.SIGKILL)
+    deployment.paper_worker()
+    assert deployment.await_end(job_id)["state"] == "succeeded"
+    deployment.assert_sound(job_id)
+
+
 def test_of_two_workers_with_one_device_one_measures_and_the_other_takes_over(deployment: Deployment) -> None:
     client = deployment.serve()
     first, second = deployment.paper_worker(), deployment.paper_worker()
