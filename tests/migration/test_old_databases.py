@@ -26,6 +26,7 @@ from tuner_service.db.engine import Database
 from tuner_service.db.migrate import migration_config, revisions, upgrade
 from tuner_service.db.models import Base
 from tuner_service.db.queries import acceptances, cases, idempotency, jobs, trials
+from tuner_service.db.queries.job_lists import list_jobs
 from tuner_service.db.schema import schema_state
 from tuner_service.errors import IdempotencyMismatch
 from tuner_service.jobs.freeze_catalog import FreezeRequest, freeze_jobs
@@ -115,8 +116,11 @@ def goes_on(database: Database, revision: str) -> None:
     """This version's code reads everything, and finishes what the earlier one began."""
     device, frozen = acting.paper_device(), revision > "0001"
     with database.read() as session:
-        found = jobs.list_jobs(session)["items"]
+        found = list_jobs(session)["items"]
     assert [job["state"] for job in found] == ["queued", "running", "cancelled", "succeeded"]
+    with database.read() as session:
+        found = [jobs.get_job(session, job["id"]) for job in found]
+    acting.check_counts(database)
     assert all(acting.adds_up(job) for job in found)
     queued, running, _, succeeded = found
     assert queued["device"]["id"] == device.id
@@ -129,7 +133,7 @@ def goes_on(database: Database, revision: str) -> None:
         assert idempotency.made_before(session, "a key", "5" * 64, making="job_1") == queued["id"]
         with pytest.raises(IdempotencyMismatch):
             idempotency.made_before(session, "a key", "6" * 64, making="job_1")
-        assert [job["id"] for job in jobs.list_jobs(session, label="team=kernels")["items"]] == [succeeded["id"]]
+        assert [job["id"] for job in list_jobs(session, label="team=kernels")["items"]] == [succeeded["id"]]
         assert all(row["program_digest"] for row in cases.case_rows(session, succeeded["id"]))
         fastest = trials.list_trials(session, succeeded["id"], sort="median_seconds")["items"][0]
     assert fastest["timing"]["device_batch"]["median_seconds"] > 0

@@ -9,9 +9,11 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tuner_service.db.json_text import json_text, parsed
+
 PAGE_TRIALS = 500
 Fetch = Callable[[str | None, int], Mapping[str, Any]]
-"""(cursor, limit) → one page of trials."""
+"""(cursor, limit) → one page of trials, whose records may be JsonText."""
 
 CSV_COLUMNS: dict[str, tuple[str, ...]] = {
     "id": ("id",),
@@ -60,13 +62,13 @@ CSV_COLUMNS: dict[str, tuple[str, ...]] = {
 def jsonl(fetch: Fetch) -> Iterator[bytes]:
     """One trial a line, complete."""
     for trial in _all(fetch):
-        yield json.dumps(trial, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        yield json_text(trial).encode() + b"\n"
 
 
 def csv_rows(fetch: Fetch) -> Iterator[bytes]:
     """A header line and one line a trial (RFC 4180)."""
     yield _csv_line(list(CSV_COLUMNS))
-    for trial in _all(fetch):
+    for trial in map(parsed, _all(fetch)):
         yield _csv_line([_cell(trial, path) for path in CSV_COLUMNS.values()])
 
 

@@ -77,6 +77,7 @@ def _job_examples(session: Session) -> dict[Operation, Example]:
     example = _named("job_id", newest, missing)
     paths = ("/v1/jobs/{job_id}", *(f"/v1/jobs/{{job_id}}/{what}" for what in ("events", "trials", "trials/export")))
     found = {("get", path): example for path in paths}
+    found["get", "/v1/jobs/{job_id}/cases/{case_index}"] = example
     active = _first(job_queries.newest_job_ids(session, "queued", "running", limit=1))
     stopped = active or _first(job_queries.newest_job_ids(session, "cancelled", limit=1))
     ended = "No job is queued or running, so this answers 409: start one with `POST /v1/jobs` and reload this page."

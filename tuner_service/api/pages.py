@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import Query, Request
-from fastapi.responses import JSONResponse
+
+from tuner_service.api.answers import DocumentResponse
 
 DEFAULT_PAGE_ITEMS = 50
 MAX_PAGE_ITEMS = 1000
@@ -22,14 +23,14 @@ Cursor = Annotated[
 ]
 
 
-def page_response(request: Request, page: Mapping[str, Any]) -> JSONResponse:
+def page_response(request: Request, page: Mapping[str, Any]) -> DocumentResponse:
     """A page as JSON, with the address of the next one in ``Link`` (RFC 8288)."""
     headers = {}
     if page["next"] is not None:
         query = [(k, v) for k, v in request.query_params.multi_items() if k != "cursor"]
         target = f"{request.url.path}?{urlencode([*query, ('cursor', page['next'])])}"
         headers["Link"] = f'<{target}>; rel="next"'
-    return JSONResponse(dict(page), headers=headers)
+    return DocumentResponse(dict(page), headers=headers)
 
 
 def whole(items: list[Any], **members: Any) -> dict[str, Any]:

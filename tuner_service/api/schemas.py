@@ -214,6 +214,7 @@ class JobCaseDocument(Document):
     noise_floor: float | None
     regret: float | None
     baselines: dict[str, Any]
+    finals: dict[str, Any] | None = Field(description="The interleaved rounds that decided, raw, with their medians.")
     untimed: str | None = Field(
         description="Why nothing was timed and nothing can win: the device is compile-only. Null on all others."
     )
@@ -312,12 +313,6 @@ class Page(Document):
 
     next: str | None = Field(description="Give it as `cursor` to get the next page; null on the last one.")
     total: int = Field(description="Items that match, over all pages.")
-
-
-class JobPage(Page):
-    """A page of jobs."""
-
-    items: list[JobDocument]
 
 
 class TrialPage(Page):

@@ -135,7 +135,7 @@ class Client:
         return self._document("POST", "/v1/jobs", json=request, headers=_once(idempotency_key))
 
     def jobs(self, *, limit: int | None = None, **filters: str) -> list[Document]:
-        """Jobs, newest first; filters: state, kernel, device, label."""
+        """Jobs without their cases, newest first; filters: state, kernel, device, label."""
         return list(self._pages("/v1/jobs", filters, limit=limit))
 
     def job(self, job_id: str) -> Document:

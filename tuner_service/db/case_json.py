@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import Text, cast
+
 from search.stats.compare import paired_ratios
 from search.stats.summary import median
-from tuner_service.db.models import Case
+from tuner_service.db.json_text import JsonText
+from tuner_service.db.models import Case, CaseEvent
 
-SHOWN_EVENTS = ("baseline_measured", "finals_measured", "default_retimed", "revalidated")
+SHOWN_EVENTS = ("baseline_measured", "finals_measured", "revalidated")
 """Kinds of events of which a case's JSON says something."""
+RETIMES = "default_retimed"
+"""The kind of which a case has as many as its search is long; shown where they are asked for."""
+CASE_COLUMNS = (
+    Case.id,
+    Case.job_id,
+    Case.position,
+    Case.document,
+    Case.opened,
+    Case.settled,
+    Case.enumerated,
+    Case.measured,
+    Case.checked,
+    Case.rejected,
+    Case.result,
+    cast(Case.space, Text).label("space"),
+    cast(Case.inert_knobs, Text).label("inert_knobs"),
+)
+EVENT_COLUMNS = (CaseEvent.case_id, CaseEvent.kind, CaseEvent.name, cast(CaseEvent.document, Text).label("document"))
+"""What :func:`case_document` reads of rows of cases and of their events."""
 
 
 def case_document(
-    case: Case,
+    case: Any,
     *,
     job_state: str,
-    counts: Mapping[str, int],
-    events: Sequence[Mapping[str, Any]],
+    events: Sequence[Any],
     trials: Mapping[str, Mapping[str, Any]],
     best_id: str | None,
     default_id: str | None,
+    retimes: bool,
 ) -> dict[str, Any]:
-    """A case as it stands. ``counts``: outcome → in-space trials; ``trials``: documents of those that are named."""
+    """A case as it stands; records in it are JsonText. ``trials``: documents of those that are named; ``retimes``:
+    whether to show how the default was timed again and again, if ``events`` have it."""
     result: Mapping[str, Any] = case.result or {}
+    of_kind: dict[str, list[Any]] = {kind: [] for kind in (*SHOWN_EVENTS, RETIMES)}
+    for event in events:
+        of_kind[event.kind].append(event)
+    baselines = [json.loads(event.document)["samples"] for event in of_kind["baseline_measured"]]
+    finals = [json.loads(event.document)["samples"] for event in of_kind["finals_measured"]]
 
     def named(trial_id: str | None) -> Mapping[str, Any] | None:
         return trials.get(trial_id) if trial_id else None
 
     return {
         "id": case.id,
+        "case_index": case.position,
         **case.document,
         "state": "settled" if case.settled else "running" if case.opened else "queued",
-        "progress": _progress(case.enumerated, counts, ended=job_state in ("succeeded", "cancelled", "failed")),
-        "space": case.space,
-        "inert_knobs": case.inert_knobs,
+        "progress": progress(
+            enumerated=case.enumerated,
+            measured=case.measured,
+            checked=case.checked,
+            rejected=case.rejected,
+            ended=has_ended(job_state),
+        ),
+        "space": JsonText(case.space),
+        "inert_knobs": JsonText(case.inert_knobs),
         "winner": named(result.get("winner")),
         "reference": named(result.get("reference")),
         "default": named(default_id),
@@ -47,28 +83,29 @@ def case_document(
         "predicted": result.get("predicted"),
         "error": result.get("error"),
         "untimed": result.get("untimed"),
-        "baselines": {e["samples"]["name"]: _baseline(e["samples"]) for e in _of(events, "baseline_measured")},
-        "finals": _finals(_of(events, "finals_measured")),
-        "retimes": [event["timing"] for event in _of(events, "default_retimed")],
-        "revalidated": {event["trial"]: {**event} for event in _of(events, "revalidated")},
+        "baselines": {samples["name"]: _baseline(samples) for samples in baselines},
+        "finals": _finals(finals),
+        **({"retimes": [json.loads(event.document)["timing"] for event in of_kind[RETIMES]]} if retimes else {}),
+        "revalidated": {event.name: JsonText(event.document) for event in of_kind["revalidated"]},
     }
 
 
-def _of(events: Sequence[Mapping[str, Any]], word: str) -> list[Mapping[str, Any]]:
-    return [event for event in events if event["event"] == word]
+def has_ended(job_state: str) -> bool:
+    """Whether nothing about a job in this state changes any more."""
+    return job_state in ("succeeded", "cancelled", "failed")
 
 
-def _progress(enumerated: int, counts: Mapping[str, int], *, ended: bool) -> dict[str, int]:
-    """Counts over the space; they always add up, also while candidates have no rows yet."""
-    measured, checked, rejected = (counts.get(outcome, 0) for outcome in ("measured", "checked", "rejected"))
+def progress(*, enumerated: int, measured: int, checked: int, rejected: int, ended: bool) -> dict[str, int]:
+    """Counts over the space; they always add up, also while candidates have no rows yet. Of a job that has ended, what
+    is left did not run."""
     rest = enumerated - measured - checked - rejected
     return {
         "enumerated": enumerated,
         "rejected": rejected,
         "measured": measured,
         "checked": checked,
-        "pending": 0 if ended else rest - counts.get("not_run", 0),
-        "not_run": rest if ended else counts.get("not_run", 0),
+        "pending": 0 if ended else rest,
+        "not_run": rest if ended else 0,
     }
 
 
@@ -88,9 +125,9 @@ def _baseline(samples: Mapping[str, Any]) -> dict[str, Any]:
     return {**samples, "median_seconds": batch.get("median_seconds"), "ratio": ratio}
 
 
-def _finals(events: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _finals(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The interleaved rounds that decided (the last ones with samples), with each finalist's median."""
-    deciding = [event["samples"] for event in events if event["samples"]["samples_seconds"]]
+    deciding = [taken for taken in samples if taken["samples_seconds"]]
     if not deciding:
         return None
     last = deciding[-1]

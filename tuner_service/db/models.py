@@ -8,7 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, Integer, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Document = dict[str, Any]
@@ -39,7 +51,12 @@ class Job(Base):
     """One request: some cases on one device."""
 
     __tablename__ = "jobs"
-    __table_args__ = (Index(None, "state", "id"), Index(None, "device_kind", "id"))
+    __table_args__ = (
+        Index(None, "state", "id"),
+        Index(None, "state", "finished_at"),
+        Index(None, "device_kind", "id"),
+        Index(None, "device_id", "id"),
+    )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     state: Mapped[str] = mapped_column(String(16))
@@ -74,7 +91,7 @@ class Case(Base):
     """One kernel at one shape within a job."""
 
     __tablename__ = "cases"
-    __table_args__ = (UniqueConstraint("job_id", "position"), Index(None, "kernel", "settled"), Index(None, "settled"))
+    __table_args__ = (UniqueConstraint("job_id", "position"), Index(None, "kernel", "job_id"), Index(None, "settled"))
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
     job_id: Mapped[str] = mapped_column(ID, ForeignKey("jobs.id"))
@@ -88,6 +105,10 @@ class Case(Base):
     inert_knobs: Mapped[list[Any]]
     enumerated: Mapped[int]
     """Candidates of the space, known before any row exists."""
+    measured: Mapped[int] = mapped_column(server_default="0")
+    checked: Mapped[int] = mapped_column(server_default="0")
+    rejected: Mapped[int] = mapped_column(server_default="0")
+    """How many of those candidates have that outcome. Written with the outcomes, so that nobody counts trials."""
     opened: Mapped[bool]
     """Every candidate has its row."""
     revision: Mapped[int]
@@ -105,6 +126,7 @@ LISTED = (
     "stage",
     "reason",
     "width",
+    "input",
     "is_default",
     "in_space",
     "median_seconds",
@@ -127,8 +149,16 @@ class Trial(Base):
         Index(None, "case_id", "outcome", "median_seconds"),
         Index(None, "job_id", "median_seconds"),
         Index(None, "source_sha256"),
-        # All that lists of trials filter and sort by, but for texts too long for an index: PostgreSQL reads only this.
+        # All that lists of trials filter and sort by: PostgreSQL reads only this. The longest inputs just fit.
         Index("ix_trials_listed", "job_id", "case_id", "ordinal", postgresql_include=LISTED),
+        Index(
+            "ix_trials_defaults",
+            "job_id",
+            "case_id",
+            "id",
+            postgresql_where=text("is_default"),
+            sqlite_where=text("is_default"),
+        ),
     )
 
     id: Mapped[str] = mapped_column(ID, primary_key=True)
@@ -139,7 +169,7 @@ class Trial(Base):
     candidate: Mapped[Document]
     width: Mapped[int]
     input: Mapped[str] = mapped_column(Text)
-    """The word, or ``tensor=word`` pairs."""
+    """The word, or ``tensor=word`` pairs: with the most and longest names that a program may have, 2,231 characters."""
     in_space: Mapped[bool]
     is_default: Mapped[bool]
     outcome: Mapped[str] = mapped_column(String(16))
@@ -176,7 +206,7 @@ class Claim(Base):
     """A step handed to the engine. One whose task no longer exists is void."""
 
     __tablename__ = "claims"
-    __table_args__ = (Index(None, "job_id"),)
+    __table_args__ = (Index(None, "job_id"), Index(None, "case_id"))
 
     key: Mapped[str] = mapped_column(String(160), primary_key=True)
     job_id: Mapped[str] = mapped_column(ID, ForeignKey("jobs.id"))
@@ -218,6 +248,7 @@ class IdempotencyKey(Base):
     """What a request with an Idempotency-Key made: a job, an acceptance, a state of an alias."""
 
     __tablename__ = "idempotency_keys"
+    __table_args__ = (Index(None, "made_id"),)
 
     key: Mapped[str] = mapped_column(String(256), primary_key=True)
     body_sha256: Mapped[str] = mapped_column(String(64))

@@ -90,7 +90,11 @@ class AliasState(Base):
     """One state of an alias; the newest counts. States are only added, so that history cannot be lost."""
 
     __tablename__ = "alias_states"
-    __table_args__ = (Index(None, "alias", "sequence"), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        Index(None, "alias", "sequence"),
+        Index(None, "acceptance_id"),
+        {"sqlite_autoincrement": True},
+    )
 
     sequence: Mapped[int] = mapped_column(SEQUENCE, primary_key=True, autoincrement=True)
     alias: Mapped[str] = mapped_column(String(64))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -64,7 +64,7 @@ class Ledger:
             values = _trial_values(trial) | ({"finished_at": now(), "worker": worker} if ended else {})
             trials.update_trial(session, trial.id, values)
         kind = event_document(event)["event"]
-        values = {"revision": entry.revision + 1}
+        values = {"revision": entry.revision + 1} | (_counts(after) if changed else {})
         if isinstance(event, CaseSettled):
             values |= {"settled": True, "result": record_document(event)}
         elif name := _case_event_name(session, case_id, event):
@@ -185,6 +185,12 @@ def _trial_values(trial: TrialState) -> dict[str, Any]:
         "overlapped": trial.overlapped if measured else None,
         "same_code_as": trial.same_code_as,
     }
+
+
+def _counts(state: CaseState) -> dict[str, Any]:
+    """The columns of a case that say how many candidates of its space have which outcome."""
+    counted: Counter[str] = Counter(trial.outcome for trial in state.trials if trial.in_space)
+    return {outcome: counted[outcome] for outcome in cases.COUNTED}
 
 
 def _case_event_name(session: Session, case_id: str, event: Event) -> str | None:

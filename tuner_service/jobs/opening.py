@@ -77,6 +77,7 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
             trials.insert_trials(
                 session, [_row(job_id, case_id, first + place, item) for place, item in enumerate(chunk)]
             )
+            cases.count_rejected(session, case_id, sum(item.in_space and item.rejection is not None for item in chunk))
             if len(chunk) < CHUNK_TRIALS:
                 cases.update_case(session, case_id, {"opened": True, "revision": row["revision"] + 1})
                 jobs.add_job_event(session, job_id, "case", {"case_id": case_id, "event": "opened"})

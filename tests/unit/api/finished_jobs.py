@@ -69,7 +69,7 @@ def finished_job(served: Any, *, rows: int = 4, kernel: str = "softmax", best: i
             code = {"source_sha256": hashlib.sha256(trial["id"].encode()).hexdigest(), "artifact_sha256": "c" * 64}
             measured = {"outcome": "measured", "timing": {"device_batch": phase}, "code": code}
             trial_queries.update_trial(session, trial["id"], measured)
-        case_queries.update_case(session, case["id"], {"settled": True, "result": result})
+        case_queries.update_case(session, case["id"], {"settled": True, "result": result, "measured": len(trials)})
         event = {"event": "revalidated", **again, "rejection": None}
         case_queries.add_case_event(session, case["id"], "revalidated", winner, event)
         job_queries.update_job(session, job_id, {"state": "running"})

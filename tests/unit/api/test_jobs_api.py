@@ -15,7 +15,7 @@ import pytest
 
 from search.lowering.contract import Source
 from search.planning.plan import plan_case
-from tuner_service.api import schemas
+from tuner_service.api import schemas, schemas_jobs
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.db.queries import trials as trial_queries
 from tuner_service.db.queries.cases import case_rows
@@ -90,7 +90,7 @@ def test_jobs_are_listed_newest_first_in_pages_with_filters(served: Any) -> None
     while True:
         response = served.http.get(url)
         page = response.json()
-        schemas.JobPage.model_validate(page)
+        schemas_jobs.JobPage.model_validate(page)
         assert page["total"] == 5
         seen += [job["id"] for job in page["items"]]
         if page["next"] is None:

@@ -77,7 +77,9 @@ CATALOG_PATHS = {
     "put /v1/aliases/{name}",
     "post /v1/aliases/{name}/rollback",
 }
-JOB_PATHS = {f"get /v1/jobs/{{job_id}}{rest}" for rest in ("", "/events", "/trials", "/trials/export")}
+JOB_PATHS = {
+    f"get /v1/jobs/{{job_id}}{rest}" for rest in ("", "/cases/{case_index}", "/events", "/trials", "/trials/export")
+}
 TRIAL_PATHS = {f"get /v1/trials/{{trial_id}}{rest}" for rest in ("", "/source")}
 WINNER_PATHS = {"get /v1/winners", "post /v1/winners", "get /v1/artifacts/{sha256}"}
 CANCEL = {"post /v1/jobs/{job_id}/cancel"}

@@ -147,7 +147,9 @@ def test_plan_job_trials_and_export_say_the_program(served: Any) -> None:
     assert plan["cases"][0]["kernel"] == "everywhere"
     assert plan["items"][0]["case"]["program"] == document
     [job] = http.get("/v1/jobs", params={"kernel": "everywhere"}).json()["items"]
-    assert (job["id"], job["request"]["cases"][0]["program"]) == (job_id, document)
+    assert (job["id"], job["first_case"]["kernel"]) == (job_id, "everywhere")
+    job = http.get(f"/v1/jobs/{job_id}").json()
+    assert job["request"]["cases"][0]["program"] == document
     again = http.post("/v1/jobs", json=job["request"])
     assert again.status_code == 202, "a resolved request can be sent again"
     assert again.json()["request"] == job["request"]

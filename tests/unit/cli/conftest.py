@@ -170,6 +170,14 @@ def job_document(state: str = "succeeded", **changes: Any) -> dict[str, Any]:
     }
 
 
+def listed_job(**changes: Any) -> dict[str, Any]:
+    """A job as lists have it."""
+    job = job_document()
+    kept = ("id", "state", "progress", "error", "created_at", "started_at", "finished_at")
+    about = {"kernels": ["rms_norm"], "case_count": 3, "settled_count": 3, "first_case": case_document()}
+    return {**{word: job[word] for word in kept}, **about, **changes}
+
+
 @pytest.fixture
 def documents() -> SimpleNamespace:
     """Builders of documents as the service sends them."""
@@ -181,4 +189,5 @@ def documents() -> SimpleNamespace:
         trial=trial_document,
         rejected=rejected_document,
         job=job_document,
+        listed_job=listed_job,
     )

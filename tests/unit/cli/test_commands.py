@@ -218,7 +218,8 @@ def test_what_a_job_waits_for_is_said_beside_its_id_and_in_the_list(
     said = capsys.readouterr()
     assert said.out == "job_1\n"
     assert "waiting: device cpu:1 is unavailable: no worker offers it" in said.err
-    service.answer("GET /v1/jobs", {"items": [job], "next": None, "total": 1})
+    listed = documents.listed_job(state="queued", waiting=job["waiting"])
+    service.answer("GET /v1/jobs", {"items": [listed], "next": None, "total": 1})
     assert run(["jobs", "--url", service.url]) == 0
     assert "queued, waits" in capsys.readouterr().out
 
@@ -324,13 +325,13 @@ def test_plan_counts_rejections_by_reason(service: Any, documents: Any, capsys: 
 
 
 def test_jobs_and_one_job(service: Any, documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    service.answer("GET /v1/jobs", page(documents.job(), documents.job("running", id="job_2")))
+    service.answer("GET /v1/jobs", page(documents.listed_job(), documents.listed_job(id="job_2", case_count=1)))
     service.answer("GET /v1/jobs/job_1", documents.job())
     service.answer("GET /v1/jobs/job_1/trials", page(documents.trial()))
     assert run(["jobs", "--state", "running", "--label", "team=kernels", "--url", service.url]) == 0
     out = capsys.readouterr().out
-    assert "job_1" in out
-    assert "job_2" in out
+    case = "rms_norm 4×33"
+    assert [line.split("  ")[2].strip() for line in out.splitlines()[1:]] == [f"{case} and 2 more", case]
     assert service.asked[-1][2] == {"state": "running", "label": "team=kernels", "limit": "500"}
     assert run(["jobs", "job_1", "--url", service.url]) == 0
     assert "0.30 [0.25, 0.35]" in capsys.readouterr().out

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy import func, select
 
 from search.device.spec import DeviceSpec
 from search.events import (
@@ -30,7 +31,11 @@ from search.outcome import Rejected
 from search.program.case import Case
 from search.steps import Baseline, Build, Check, Finals, FreshBuild, Measure, Revalidate, ShareCode, Step
 from tuner_service.db.engine import Database
-from tuner_service.db.queries.jobs import get_job
+from tuner_service.db.json_text import parsed
+from tuner_service.db.models import Case as CaseRow
+from tuner_service.db.models import Trial
+from tuner_service.db.queries.cases import COUNTED
+from tuner_service.db.queries.jobs import get_job, job_case_document
 from tuner_service.db.queries.trials import list_trials
 from tuner_service.engine.contract import Task
 from tuner_service.jobs.advance import Advancer
@@ -382,8 +387,14 @@ class Service:
         return self.job(job_id)
 
     def job(self, job_id: str) -> dict[str, Any]:
+        check_counts(self.database)
         with self.database.read() as session:
             return get_job(session, job_id)
+
+    def case(self, job_id: str, case_index: int) -> dict[str, Any]:
+        with self.database.read() as session:
+            document: dict[str, Any] = parsed(job_case_document(session, job_id, case_index))
+            return document
 
     def trials(self, job_id: str, **filters: Any) -> list[dict[str, Any]]:
         with self.database.read() as session:
@@ -393,6 +404,18 @@ class Service:
 @pytest.fixture
 def service(database: Database, tools: PaperTools, device: DeviceSpec) -> Service:
     return Service(database, tools, device)
+
+
+def check_counts(database: Database) -> None:
+    """What every case counts is what a count of its trials says."""
+    by_outcome = (
+        select(Trial.case_id, Trial.outcome, func.count()).where(Trial.in_space).group_by(Trial.case_id, Trial.outcome)
+    )
+    with database.read() as session:
+        found = {(case_id, outcome): number for case_id, outcome, number in session.execute(by_outcome)}
+        for case in session.scalars(select(CaseRow)):
+            for outcome in COUNTED:
+                assert getattr(case, outcome) == found.get((case.id, outcome), 0), (case.id, outcome)
 
 
 def adds_up(document: Mapping[str, Any]) -> bool:

@@ -45,7 +45,7 @@ def test_a_job_ends_with_winner_reference_and_baselines(service: Any, submitted:
     assert case["baselines"]["torch_eager"]["ratio"]["median"] == pytest.approx(0.1)
     assert case["best"]["id"] == case["winner"]["id"]
     assert case["error"] is None
-    assert len(case["retimes"]) >= 5
+    assert len(service.case(submitted, 0)["retimes"]) >= 5
     assert set(case["winner"]["timing"]) == {"device_batch", "device_single", "e2e_batch", "e2e_single"}
     assert case["winner"]["timing"]["e2e_batch"]["median_seconds"] > 0
     assert all(trial["attempt"] == 1 for trial in service.trials(submitted))

@@ -13,6 +13,7 @@ from search.steps import missing
 from tuner_service.db.clock import new_id
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances, cases, catalogs, devices, jobs, trials
+from tuner_service.db.queries.job_lists import list_jobs
 from tuner_service.errors import Conflict, IdempotencyMismatch
 from tuner_service.jobs.acceptance import AcceptRequest, accept
 from tuner_service.jobs.acceptance_ledger import end_acceptance
@@ -59,7 +60,7 @@ def test_one_key_from_fifty_clients_makes_one_job(processes: Processes, resolve:
 
     made = at_once(*(lambda number=number: post(number) for number in range(50)))
     with processes[0].read() as session:
-        page = jobs.list_jobs(session)
+        page = list_jobs(session)
         events = jobs.list_job_events(session, made[0])
     assert [job["id"] for job in page["items"]] == list(set(made))
     assert [event["data"] for event in events] == [{"state": "queued"}]
@@ -77,7 +78,7 @@ def test_one_key_with_different_bodies_goes_to_the_first(processes: Processes, r
     refused = [answer for answer in came if not isinstance(answer, str)]
     assert all(isinstance(answer, IdempotencyMismatch) and answer.made_id == job_id for answer in refused)
     with processes[0].read() as session:
-        assert [job["id"] for job in jobs.list_jobs(session)["items"]] == [job_id]
+        assert [job["id"] for job in list_jobs(session)["items"]] == [job_id]
 
 
 def test_a_device_that_all_see_at_once_is_one(processes: Processes) -> None:

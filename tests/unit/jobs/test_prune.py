@@ -17,6 +17,7 @@ from tuner_service.db.engine import Database
 from tuner_service.db.models import Base, Trial
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.db.queries.counts import jobs_by_state
+from tuner_service.db.queries.job_lists import list_jobs
 from tuner_service.errors import Conflict, NotFound
 from tuner_service.jobs import prune as pruning
 from tuner_service.jobs.freeze_catalog import FreezeRequest, freeze_jobs
@@ -56,7 +57,7 @@ def rows(database: Database) -> dict[str, int]:
 
 def known_jobs(database: Database) -> set[str]:
     with database.read() as session:
-        return {job["id"] for job in job_queries.list_jobs(session)["items"]}
+        return {job["id"] for job in list_jobs(session)["items"]}
 
 
 @BOTH
@@ -135,7 +136,7 @@ def test_whoever_is_killed_half_way_is_followed_by_the_next_call(
     monkeypatch.setattr(database, "write", whole)
     assert rows(database)["trials"] == trials - 2
     with database.write() as session:
-        assert job_queries.list_jobs(session)["total"] == 0
+        assert list_jobs(session)["total"] == 0
         assert jobs_by_state(session) == {}
         assert job_queries.newest_job_ids(session, limit=5) == []
         for read in (job_queries.get_job, job_queries.job_row, job_queries.lock_job):

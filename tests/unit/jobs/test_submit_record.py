@@ -11,7 +11,8 @@ from search.outcome import Rejected
 from search.steps import Build, Measure
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.devices import list_devices, seen_device
-from tuner_service.db.queries.jobs import active_job_ids, list_jobs
+from tuner_service.db.queries.job_lists import list_jobs
+from tuner_service.db.queries.jobs import active_job_ids
 from tuner_service.db.queries.trials import get_trial, list_trials, trial_source_sha
 from tuner_service.db.queries.winners import settled_case, succeeded_job_ids, succeeded_jobs_mark, winner_keys
 from tuner_service.errors import IdempotencyMismatch, NotFound

@@ -9,7 +9,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.sse import EventSourceResponse
 
 from search.errors import InvalidInput
-from tuner_service.api import kinds, schemas
+from tuner_service.api import kinds, schemas, schemas_jobs
+from tuner_service.api.answers import DocumentResponse
 from tuner_service.api.body import parse_object, read_body
 from tuner_service.api.context import Context, ContextOf
 from tuner_service.api.documented import REQUEST_EXAMPLES, json_body, problems
@@ -21,12 +22,14 @@ from tuner_service.api.streams import job_events, nothing_left, parse_last_event
 from tuner_service.api.waiting import with_waiting
 from tuner_service.db.queries import claims as claim_queries
 from tuner_service.db.queries import jobs as job_queries
+from tuner_service.db.queries.job_lists import list_jobs as list_job_summaries
 from tuner_service.jobs.states import job_has_ended
 from tuner_service.jobs.submit import submit
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 JobId = Annotated[str, Path(description="Id of a job.", examples=["job_00000000000000000000000000"])]
+CaseIndex = Annotated[int, Path(ge=0, le=10_000, description="Place of the case in the request, from 0.", examples=[0])]
 
 
 @router.post(
@@ -68,14 +71,14 @@ def create_job(
         body_sha256=once.request_sha256,
     )
     context.runtime.wake(job_id)
-    return JSONResponse(_document(context, job_id), status_code=202, headers={"Location": f"/v1/jobs/{job_id}"})
+    return DocumentResponse(_document(context, job_id), status_code=202, headers={"Location": f"/v1/jobs/{job_id}"})
 
 
 @router.get(
     "",
     summary="List jobs, newest first",
     response_model=None,
-    responses={200: {"model": schemas.JobPage}, **problems(kinds.STORAGE_UNAVAILABLE)},
+    responses={200: {"model": schemas_jobs.JobPage}, **problems(kinds.STORAGE_UNAVAILABLE)},
 )
 def list_jobs(
     request: Request,
@@ -90,10 +93,11 @@ def list_jobs(
     limit: Limit = DEFAULT_PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Jobs with their progress and best so far. Filters combine."""
+    """What each job is about and how far it is; `GET /v1/jobs/{job_id}` has its request and its cases. Filters
+    combine."""
     with context.database.read() as session:
         try:
-            page = job_queries.list_jobs(
+            page = list_job_summaries(
                 session, state=state, kernel=kernel, device=device, label=label, cursor=cursor, limit=limit
             )
         except InvalidInput as error:
@@ -110,10 +114,33 @@ def list_jobs(
         **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
     },
 )
-def get_job(context: ContextOf, job_id: JobId) -> JSONResponse:
+def get_job(
+    context: ContextOf,
+    job_id: JobId,
+    retimes: Annotated[
+        bool,
+        Query(description="Whether cases also have their `retimes`, of which there are many after a long search."),
+    ] = False,
+) -> JSONResponse:
     """State, resolved request, progress, and per case: winner, reference, default, ties, noise floor, regret and
     baselines. While the job runs, each case's `winner` is null and `best` is the best so far."""
-    return JSONResponse(_document(context, job_id))
+    return DocumentResponse(_document(context, job_id, retimes=retimes))
+
+
+@router.get(
+    "/{job_id}/cases/{case_index}",
+    summary="One case of a job, complete",
+    response_model=None,
+    responses={
+        200: {"model": schemas_jobs.WholeCaseDocument},
+        **problems(kinds.NOT_FOUND, kinds.STORAGE_UNAVAILABLE),
+    },
+)
+def get_case(context: ContextOf, job_id: JobId, case_index: CaseIndex) -> JSONResponse:
+    """A case as the job shows it, and `retimes`: how the untuned default was timed again and again during the search,
+    which is where the noise floor comes from."""
+    with context.database.read() as session:
+        return DocumentResponse(job_queries.job_case_document(session, job_id, case_index))
 
 
 @router.post(
@@ -135,7 +162,7 @@ def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
     document = _document(context, job_id)
     if document["state"] in ("succeeded", "failed"):
         raise ProblemError(kinds.CONFLICT, f"the job has {document['state']}; it can no longer be cancelled")
-    return JSONResponse(document)
+    return DocumentResponse(document)
 
 
 @router.get(
@@ -167,8 +194,8 @@ def stream_events(
     return EventSourceResponse(job_events(context, job_id, after), headers=headers)
 
 
-def _document(context: Context, job_id: str) -> dict[str, Any]:
+def _document(context: Context, job_id: str, *, retimes: bool = False) -> dict[str, Any]:
     with context.database.read() as session:
-        document = job_queries.get_job(session, job_id)
+        document = job_queries.job_document(session, job_id, retimes=retimes)
         document["in_flight"] = claim_queries.in_flight(session, job_id)
     return with_waiting(context, document)

@@ -48,8 +48,8 @@ def jobs(
     rows = []
     for job in found:
         progress = job["progress"]
-        cases = job["request"]["cases"]
-        what = case_words(cases[0]) + (f" and {len(cases) - 1} more" if len(cases) > 1 else "")
+        others = job["case_count"] - 1
+        what = case_words(job["first_case"]) + (f" and {others} more" if others else "")
         counts = [str(progress[name]) for name in COUNTS]
         rows.append([job["id"], state_words(job), what, *counts, job["created_at"]])
     columns = [f">{name.replace('_', ' ')}" for name in COUNTS]

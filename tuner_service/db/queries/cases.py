@@ -12,6 +12,9 @@ from sqlalchemy.orm import Session
 from tuner_service.db.clock import now
 from tuner_service.db.models import Case, CaseEvent
 
+COUNTED = ("measured", "checked", "rejected")
+"""Outcomes that a case counts, over the candidates of its space; what else there is follows from ``enumerated``."""
+
 
 def insert_cases(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Adds the cases of a job."""
@@ -34,6 +37,11 @@ def case_rows(session: Session, job_id: str) -> list[dict[str, Any]]:
 def update_case(session: Session, case_id: str, values: Mapping[str, Any]) -> None:
     """Changes columns of one case."""
     session.execute(update(Case).where(Case.id == case_id).values(**values))
+
+
+def count_rejected(session: Session, case_id: str, number: int) -> None:
+    """Counts so many more candidates as rejected."""
+    session.execute(update(Case).where(Case.id == case_id).values(rejected=Case.rejected + number))
 
 
 def add_case_event(session: Session, case_id: str, kind: str, name: str, document: Mapping[str, Any]) -> bool:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, or_, select, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
-from search.errors import InvalidInput, Problem
-from tuner_service.db.case_json import SHOWN_EVENTS, case_document
+from tuner_service.db.case_json import CASE_COLUMNS, EVENT_COLUMNS, RETIMES, SHOWN_EVENTS, case_document
 from tuner_service.db.clock import now
-from tuner_service.db.models import PRUNING, Case, Job, JobEvent, JobLabel
-from tuner_service.db.pages import choice, decode_cursor, encode_cursor
-from tuner_service.db.queries.cases import case_events
-from tuner_service.db.queries.trials import best_trial_ids, count_by_outcome, default_trial_ids, get_trials
+from tuner_service.db.json_text import parsed
+from tuner_service.db.models import PRUNING, Case, CaseEvent, Job, JobEvent, JobLabel
+from tuner_service.db.queries.trials import best_trial_ids, default_trial_ids, trial_documents
 from tuner_service.errors import NotFound
 
-JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 LIMITS = ("device_seconds", "wall_seconds")
 """What a job can be limited in: the time that its tasks hold the device, and the time since it began."""
 PROGRESS = ("enumerated", "rejected", "measured", "checked", "pending", "not_run")
@@ -73,50 +70,80 @@ def newest_job_ids(session: Session, *states: str, limit: int) -> list[str]:
     return list(session.scalars(query.order_by(Job.id.desc()).limit(limit)))
 
 
-def get_job(session: Session, job_id: str) -> dict[str, Any]:
-    """The JSON of a job, with its progress and its cases. NotFound."""
+def get_job(session: Session, job_id: str, *, retimes: bool = False) -> dict[str, Any]:
+    """The JSON of a job, every record parsed. NotFound."""
+    document: dict[str, Any] = parsed(job_document(session, job_id, retimes=retimes))
+    return document
+
+
+def job_document(session: Session, job_id: str, *, retimes: bool = False) -> dict[str, Any]:
+    """The JSON of a job with its progress and its cases, whose records are JsonText. NotFound.
+
+    ``retimes``: also how the default of each case was timed again and again. There are as many as searches are long.
+    """
     job = session.get(Job, job_id)
     if job is None or job.state == PRUNING:
         raise NotFound("job", job_id)
-    return _documents(session, [job])[0]
+    cases = _case_documents(session, job, retimes=retimes)
+    return {
+        "id": job.id,
+        "state": job.state,
+        "request": job.request,
+        "device": job.device,
+        "priority": job.priority,
+        "limits": {word: job.request.get("limits", {}).get(word) for word in LIMITS},
+        "device_seconds": job.device_seconds,
+        "stopped_by": job.stopped_by,
+        "progress": {word: sum(case["progress"][word] for case in cases) for word in PROGRESS},
+        "cases": cases,
+        "error": job.error,
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "finished_at": job.finished_at,
+    }
 
 
-def list_jobs(
-    session: Session,
-    *,
-    state: str | None = None,
-    kernel: str | None = None,
-    device: str | None = None,
-    label: str | None = None,
-    cursor: str | None = None,
-    limit: int = 50,
-) -> dict[str, Any]:
-    """One page of jobs, newest first: ``{"items", "next", "total"}``.
+def job_case_document(session: Session, job_id: str, case_index: int) -> dict[str, Any]:
+    """The JSON of one case of a job, complete; its records are JsonText. NotFound."""
+    job = session.get(Job, job_id)
+    if job is None or job.state == PRUNING:
+        raise NotFound("job", job_id)
+    found = _case_documents(session, job, retimes=True, case_index=case_index)
+    if not found:
+        raise NotFound("case", f"{case_index} of job {job_id}")
+    return {"job_id": job_id, **found[0]}
 
-    ``device`` is a kind or an id; ``label`` is ``name`` or ``name=value``. InvalidInput for unknown words and
-    foreign cursors.
-    """
-    problems = choice("/state", state, JOB_STATES)
-    if limit < 1:
-        problems.append(Problem(field="/limit", value=limit, message="at least 1 is needed", allowed=">= 1"))
-    if problems:
-        raise InvalidInput(problems)
-    filters: list[ColumnElement[bool]] = [Job.state == state if state is not None else Job.state != PRUNING]
-    if device is not None:
-        filters.append(or_(Job.device_kind == device, Job.device_id == device))
-    if kernel is not None:
-        filters.append(select(Case.id).where(Case.job_id == Job.id, Case.kernel == kernel).exists())
-    if label is not None:
-        name, has_value, value = label.partition("=")
-        labelled = select(JobLabel.job_id).where(JobLabel.job_id == Job.id, JobLabel.name == name)
-        filters.append((labelled.where(JobLabel.value == value) if has_value else labelled).exists())
-    total = session.execute(select(func.count()).select_from(Job).where(*filters)).scalar_one()
-    query = select(Job).where(*filters)
-    if cursor is not None:
-        query = query.where(Job.id < decode_cursor(cursor, "-id", [str])[0])
-    jobs = list(session.scalars(query.order_by(Job.id.desc()).limit(limit + 1)))
-    following = encode_cursor("-id", [jobs[limit - 1].id]) if len(jobs) > limit else None
-    return {"items": _documents(session, jobs[:limit]), "next": following, "total": total}
+
+def _case_documents(
+    session: Session, job: Job, *, retimes: bool, case_index: int | None = None
+) -> list[dict[str, Any]]:
+    """The cases of a job, or one of them, with a fixed number of queries."""
+    query = select(*CASE_COLUMNS).where(Case.job_id == job.id).order_by(Case.position)
+    if case_index is not None:
+        query = query.where(Case.position == case_index)
+    cases = session.execute(query).all()
+    case_ids = [case.id for case in cases]
+    best, defaults = best_trial_ids(session, case_ids), default_trial_ids(session, [job.id])
+    defaults = {case_id: defaults[case_id] for case_id in case_ids if case_id in defaults}
+    kinds = (*SHOWN_EVENTS, RETIMES) if retimes else SHOWN_EVENTS
+    told = select(*EVENT_COLUMNS).where(CaseEvent.case_id.in_(case_ids), CaseEvent.kind.in_(kinds))
+    events: dict[str, list[Any]] = {}
+    for event in session.execute(told.order_by(CaseEvent.id)):
+        events.setdefault(event.case_id, []).append(event)
+    chosen = [c.result[role] for c in cases if c.result for role in ("winner", "reference") if c.result[role]]
+    trials = trial_documents(session, [*chosen, *best.values(), *defaults.values()])
+    return [
+        case_document(
+            case,
+            job_state=job.state,
+            events=events.get(case.id, []),
+            trials=trials,
+            best_id=best.get(case.id),
+            default_id=defaults.get(case.id),
+            retimes=retimes,
+        )
+        for case in cases
+    ]
 
 
 def add_job_event(session: Session, job_id: str, kind: str, document: Mapping[str, Any]) -> None:
@@ -138,50 +165,3 @@ def list_job_events(session: Session, job_id: str, *, after: int = 0, limit: int
         {"sequence": row.sequence, "kind": row.kind, "data": row.document, "created_at": row.created_at}
         for row in session.scalars(query)
     ]
-
-
-def _documents(session: Session, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """The JSON of several jobs with a fixed number of queries."""
-    if not jobs:
-        return []
-    ids = [job.id for job in jobs]
-    cases = list(session.scalars(select(Case).where(Case.job_id.in_(ids)).order_by(Case.job_id, Case.position)))
-    counts = count_by_outcome(session, ids)
-    best, defaults = best_trial_ids(session, ids), default_trial_ids(session, ids)
-    events = case_events(session, [case.id for case in cases], kinds=SHOWN_EVENTS)
-    chosen = [c.result[role] for c in cases if c.result for role in ("winner", "reference") if c.result[role]]
-    trials = get_trials(session, [*chosen, *best.values(), *defaults.values()])
-    documents = []
-    for job in jobs:
-        of_job = [
-            case_document(
-                case,
-                job_state=job.state,
-                counts=counts.get(case.id, {}),
-                events=events.get(case.id, []),
-                trials=trials,
-                best_id=best.get(case.id),
-                default_id=defaults.get(case.id),
-            )
-            for case in cases
-            if case.job_id == job.id
-        ]
-        documents.append(
-            {
-                "id": job.id,
-                "state": job.state,
-                "request": job.request,
-                "device": job.device,
-                "priority": job.priority,
-                "limits": {word: job.request.get("limits", {}).get(word) for word in LIMITS},
-                "device_seconds": job.device_seconds,
-                "stopped_by": job.stopped_by,
-                "progress": {word: sum(case["progress"][word] for case in of_job) for word in PROGRESS},
-                "cases": of_job,
-                "error": job.error,
-                "created_at": job.created_at,
-                "started_at": job.started_at,
-                "finished_at": job.finished_at,
-            }
-        )
-    return documents

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, insert, select, update
+from sqlalchemy import ColumnElement, Text, and_, cast, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from search.errors import InvalidInput, Problem
 from search.outcome import STAGES
+from tuner_service.db.json_text import parsed
 from tuner_service.db.models import Case, Trial
 from tuner_service.db.pages import choice, decode_cursor, encode_cursor, following
 from tuner_service.db.queries.twins import merged_reloads
+from tuner_service.db.trial_json import TRIAL_COLUMNS, trial_document
 from tuner_service.errors import NotFound
 
 OUTCOMES = ("pending", "measured", "checked", "rejected", "not_run")
@@ -29,62 +31,43 @@ SORTS: dict[str, tuple[Any, tuple[type, ...]]] = {
 """Sort word → its column and the types of its values in a cursor. Ties, and ``ordinal``: canonical order."""
 
 
-def _documents(session: Session, found: Sequence[Trial]) -> list[dict[str, Any]]:
-    """The JSON of trials. Their cases are few, and read apart: they are long, and every trial would carry one."""
-    cases = {
-        case.id: case
-        for case in session.scalars(select(Case).where(Case.id.in_(sorted({trial.case_id for trial in found}))))
-    }
+def trial_documents(session: Session, trial_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Those trials that exist, by id; their records are JsonText.
+
+    Their cases are few, and read apart: they are long, and every trial would carry one.
+    """
+    wanted = sorted(set(trial_ids))
+    found = session.execute(select(*TRIAL_COLUMNS).where(Trial.id.in_(wanted))).all() if wanted else []
+    if not found:
+        return {}
+    of_cases = select(Case.id, Case.position, cast(Case.document, Text).label("document"))
+    case_ids = sorted({trial.case_id for trial in found})
+    cases = {case.id: case for case in session.execute(of_cases.where(Case.id.in_(case_ids)))}
     merged = merged_reloads(session, found)
-    return [_document(trial, cases[trial.case_id], merged.get(trial.id)) for trial in found]
-
-
-def _document(trial: Trial, case: Case, merged: bool | None) -> dict[str, Any]:
-    """The JSON of a trial. ``merged``: whether the compiler merged its reloads, where that is known."""
-    return {
-        "id": trial.id,
-        "job_id": trial.job_id,
-        "case_id": trial.case_id,
-        "case_index": case.position,
-        "ordinal": trial.ordinal,
-        "case": case.document,
-        "candidate": trial.candidate,
-        "in_space": trial.in_space,
-        "is_default": trial.is_default,
-        "outcome": trial.outcome,
-        "stage": trial.stage,
-        "reason": trial.reason,
-        "detail": trial.detail,
-        "same_code_as": trial.same_code_as,
-        "overlapped": trial.overlapped,
-        "plan": trial.plan,
-        "code": trial.code if trial.code is None or merged is None else {**trial.code, "reload_merged": merged},
-        "build": trial.build,
-        "timing": trial.timing,
-        "checks": trial.checks,
-        "attempt": trial.attempt,
-        "worker": trial.worker,
-        "created_at": trial.created_at,
-        "finished_at": trial.finished_at,
-    }
+    return {trial.id: trial_document(trial, cases[trial.case_id], merged.get(trial.id)) for trial in found}
 
 
 def get_trial(session: Session, trial_id: str) -> dict[str, Any]:
     """One trial. NotFound."""
-    trial = session.scalars(select(Trial).where(Trial.id == trial_id)).first()
-    if trial is None:
+    found = get_trials(session, [trial_id])
+    if not found:
         raise NotFound("trial", trial_id)
-    return _documents(session, [trial])[0]
+    return found[trial_id]
 
 
 def get_trials(session: Session, trial_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Those trials that exist, by id."""
-    wanted = sorted(set(trial_ids))
-    found = session.scalars(select(Trial).where(Trial.id.in_(wanted))).all() if wanted else []
-    return {document["id"]: document for document in _documents(session, found)} if found else {}
+    found: dict[str, dict[str, Any]] = parsed(trial_documents(session, trial_ids))
+    return found
 
 
-def list_trials(
+def list_trials(session: Session, job_id: str, **query: Any) -> dict[str, Any]:
+    """:func:`trial_page` with every record parsed."""
+    page: dict[str, Any] = parsed(trial_page(session, job_id, **query))
+    return page
+
+
+def trial_page(
     session: Session,
     job_id: str,
     *,
@@ -104,6 +87,7 @@ def list_trials(
     limit: int = 100,
 ) -> dict[str, Any]:
     """One page of a job's trials: ``{"items", "next", "total"}``; ``-`` before a sort word descends, nulls are last.
+    The items' records are JsonText.
 
     ``max_registers`` and ``spills`` are about the machine code: trials without code, and of targets whose code names no
     registers, match neither.
@@ -155,7 +139,7 @@ def list_trials(
         order.insert(0, column.is_(None))
     found = session.execute(query.order_by(*order).limit(limit + 1)).all()
     shown = found[:limit]
-    records = get_trials(session, [row.id for row in shown])
+    records = trial_documents(session, [row.id for row in shown])
     following_page = encode_cursor(sort, list(shown[-1])[1:]) if len(found) > limit else None
     return {"items": [records[row.id] for row in shown], "next": following_page, "total": total}
 
@@ -168,20 +152,7 @@ def trial_source_sha(session: Session, trial_id: str) -> str | None:
     return row.source_sha256 and str(row.source_sha256)
 
 
-def count_by_outcome(session: Session, job_ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Case id → outcome → number of in-space trials, for every case of these jobs that has rows."""
-    query = (
-        select(Trial.case_id, Trial.outcome, func.count())
-        .where(Trial.job_id.in_(job_ids), Trial.in_space)
-        .group_by(Trial.case_id, Trial.outcome)
-    )
-    counts: dict[str, dict[str, int]] = {}
-    for case_id, outcome, number in session.execute(query):
-        counts.setdefault(case_id, {})[outcome] = number
-    return counts
-
-
-def best_trial_ids(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
+def best_trial_ids(session: Session, case_ids: Sequence[str]) -> dict[str, str]:
     """Case id → its in-space trial with the smallest in-search median so far."""
     best = (
         select(Trial.id)
@@ -191,7 +162,7 @@ def best_trial_ids(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
         .correlate(Case)
         .scalar_subquery()
     )
-    query = select(Case.id, best.label("trial_id")).where(Case.job_id.in_(job_ids))
+    query = select(Case.id, best.label("trial_id")).where(Case.id.in_(case_ids))
     return {row.id: row.trial_id for row in session.execute(query) if row.trial_id is not None}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,23 +16,25 @@ from search.space.twin import cached_twin
 from tuner_service.db.models import Trial
 
 
-def merged_reloads(session: Session, trials: Sequence[Trial]) -> dict[str, bool]:
+def merged_reloads(session: Session, trials: Sequence[Any]) -> dict[str, bool]:
     """Trial id → whether the compiler merged its reloads, some or all, where that can be told.
 
     It can by the code alone if that has fewer loads than the text, else beside the code of the cached twin.
+    ``trials``: rows with ``id, case_id``, and ``candidate, code`` as JSON text.
     """
-    wanted: dict[tuple[str, str], Trial] = {}
+    wanted: dict[tuple[str, str], tuple[str, CodeFacts]] = {}
     found: dict[str, bool] = {}
     for trial in trials:
-        if trial.code is None or "memory_instructions" not in trial.code:
+        if trial.code is None or '"memory_instructions"' not in trial.code:
             continue  # a CPU's code says nothing about it
-        twin = cached_twin(Candidate.from_document(trial.candidate))
+        twin = cached_twin(Candidate.from_document(json.loads(trial.candidate)))
         if twin is None:
             continue
-        if reload_merged(CodeFacts.from_document(trial.code)):
+        facts = CodeFacts.from_document(json.loads(trial.code))
+        if reload_merged(facts):
             found[trial.id] = True
         else:
-            wanted[trial.case_id, twin.digest] = trial
+            wanted[trial.case_id, twin.digest] = trial.id, facts
     if not wanted:
         return found
     query = select(Trial.case_id, Trial.digest, Trial.code).where(
@@ -40,9 +44,10 @@ def merged_reloads(session: Session, trials: Sequence[Trial]) -> dict[str, bool]
     )
     for case_id, digest, code in session.execute(query):
         one = wanted.get((case_id, digest))
-        if one is None or one.code is None or code is None:
+        if one is None or code is None:
             continue
-        merged = reload_merged(CodeFacts.from_document(one.code), CodeFacts.from_document(code))
+        trial_id, facts = one
+        merged = reload_merged(facts, CodeFacts.from_document(code))
         if merged is not None:
-            found[one.id] = merged
+            found[trial_id] = merged
     return found
