@@ -26,11 +26,13 @@ from typing import Any
 from search.children.entry import enter
 from search.errors import ToolchainUnavailable
 from search.lowering.contract import BuildRequest, Lowering
+from search.lowering.torch_left_out import leave_torch_out
 
 
 def main() -> None:
     """Enter, then serve commands until the parent closes its end."""
     channel = enter(sys.argv[1])
+    leave_torch_out()
     speaking = threading.Lock()
 
     def send(answer: Mapping[str, Any]) -> None:
