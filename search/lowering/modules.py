@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import linecache
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from search.children.importing import uncollected
 from search.errors import ToolchainUnavailable
 
 
 def load() -> None:
     """Import TileLang: seconds, once per process. Raises ToolchainUnavailable when that fails, whatever it raises.
 
-    What is imported lives as long as the process. Collections that look through it while it is made take a quarter of
-    the import; those that look through it afterwards, a sixth of every lowering.
+    Collections that look through what was imported would take a sixth of every lowering.
     """
     if "tilelang.engine" in sys.modules:
         return
-    gc.disable()
     try:
-        import tilelang.engine  # noqa: F401
+        with uncollected():
+            import tilelang.engine  # noqa: F401
     except Exception as error:
         raise ToolchainUnavailable(f"TileLang cannot be imported: {type(error).__name__}: {error}") from error
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def execute(text: str) -> Mapping[str, Any]:

@@ -7,7 +7,6 @@ Commands: ``case``, ``baseline`` (prepare, check, warm up), ``pair_sample``, ``p
 
 from __future__ import annotations
 
-import gc
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from search.children.entry import Channel, enter
+from search.children.importing import uncollected
 from search.measuring.bench import Bench, Verdict
 from search.measuring.inductor_core import inductor_core
 from search.measuring.protocol import OTHER_PHASES, Protocol, timing_document
@@ -71,15 +71,12 @@ class TorchChild:
     """State of the process: one case and its prepared baseline."""
 
     def __init__(self) -> None:
-        gc.disable()  # collections that look through what is being imported take a sixth of the time
-        import torch
+        with uncollected():
+            import torch
 
-        gc.enable()
         torch.set_num_threads(1)
         torch.set_num_interop_threads(1)
         torch.set_grad_enabled(False)
-        # Each sample follows a garbage collection; without this it walks all of torch, and that through the caches.
-        gc.freeze()
         self._torch = torch
         self._bench: Bench | None = None
         self._baseline: Baseline | None = None

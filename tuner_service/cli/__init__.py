@@ -1,5 +1,8 @@
 """The ``tuner`` command."""
 
-from tuner_service.cli.main import main
+from search.children.importing import uncollected
+
+with uncollected():
+    from tuner_service.cli.main import main
 
 __all__ = ["main"]

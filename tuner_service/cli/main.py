@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
@@ -81,7 +82,9 @@ def options(
 
 def main() -> None:
     """Run the command line; never returns."""
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    gc.freeze()  # nobody looks for garbage in a process that ends
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from search.children.importing import uncollected
 from search.errors import ArtifactsUnavailable
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.output import print_json
@@ -28,8 +29,9 @@ def serve(
     given: dict[str, Any] = {"host": host, "port": port, "data_dir": data_dir}
     settings = load_settings(**{name: value for name, value in given.items() if value is not None})
     # Imported here: the web framework and the database would slow every other command down.
-    from tuner_service.app import print_listening
-    from tuner_service.app import serve as run
+    with uncollected():
+        from tuner_service.app import print_listening
+        from tuner_service.app import serve as run
 
     try:
         run(settings, announce=_print_ready if as_json else print_listening)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from search.children.importing import uncollected
 from search.device.probe import COMPILE_ONLY_DEVICES
 from search.errors import ArtifactsUnavailable
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
@@ -83,7 +84,8 @@ def _run(
     name: str | None,
 ) -> None:
     # Imported here: the database would slow every other command down.
-    from tuner_service.workers.main import run_worker
+    with uncollected():
+        from tuner_service.workers.main import run_worker
 
     try:
         run_worker(
