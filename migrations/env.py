@@ -2,7 +2,12 @@
 
 from alembic import context
 
-from tuner_service.db import models_artifacts, models_catalogs, models_workers  # noqa: F401  # tables of the metadata
+from tuner_service.db import (
+    models_artifacts,  # noqa: F401  # tables of the metadata
+    models_catalogs,  # noqa: F401
+    models_deployment,  # noqa: F401
+    models_workers,  # noqa: F401
+)
 from tuner_service.db.models import Base
 
 context.configure(

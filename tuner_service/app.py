@@ -43,6 +43,7 @@ from tuner_service.api.routes import (
 )
 from tuner_service.api.version import VERSION
 from tuner_service.artifacts.opening import open_artifacts
+from tuner_service.db.agreement import agree
 from tuner_service.db.engine import Database
 from tuner_service.db.schema import require_ready
 from tuner_service.engine.contract import Task
@@ -72,6 +73,8 @@ class _Parts:
             # The directory first: a second service must not touch the database of the one that runs.
             self.runtime.reserve()
             require_ready(self.database, command=self.context.settings.upgrade_command)
+            who = f"tuner serve {socket.gethostname()}:{os.getpid()}"
+            agree(self.database, self.context.settings, who=who, grows=True)
             for problem in package_problems():
                 _log.warning("kernels of an installed package are left out: %s", problem)
             self.runtime.start()

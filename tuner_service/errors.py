@@ -11,6 +11,7 @@
     ├── NotFound                 no such job, trial, device, …
     ├── Conflict                 what was asked for is not possible in the present state of things
     ├── IdempotencyMismatch      an Idempotency-Key came again with another request
+    ├── SettingsDisagree         a process has another setting than the others of its deployment
     ├── WorkerMisplaced          a worker cannot work with the database or store that it was given
     ├── DataDirInUse             another service works on this data directory
     ├── DeviceAwaited            a job cannot go on before its device is known, or back
@@ -25,7 +26,7 @@ What a caller gave wrong is ``search.errors.InvalidInput``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,14 @@ class IdempotencyMismatch(ServiceError):  # noqa: N818 - named for what happened
     def __init__(self, key: str, made_id: str) -> None:
         self.key, self.made_id = key, made_id
         super().__init__(f"Idempotency-Key {key!r} came with another request, which made {made_id}; use a new key")
+
+
+class SettingsDisagree(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
+    """A process has another setting than all others of its deployment; the message says which, and what to type."""
+
+    def __init__(self, message: str, variables: Sequence[str]) -> None:
+        self.variables = tuple(variables)
+        super().__init__(message)
 
 
 class WorkerMisplaced(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tuner_service.cli.errors import CommandError, ExitStatus
-from tuner_service.errors import DatabaseProblem, ServiceError
+from tuner_service.errors import DatabaseOutdated, DatabaseProblem, ServiceError
 from tuner_service.settings import Settings
 
 if TYPE_CHECKING:  # imported where they are used: the database would slow every other command down
@@ -49,3 +51,33 @@ def bring_up(settings: Settings) -> None:
             raise CommandError(str(problem), status=ExitStatus.UNREACHABLE) from problem
         except ServiceError as error:
             raise CommandError(str(error)) from error
+
+
+def recorded_settings(settings: Settings, *, change: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What all processes of the deployment have alike, by name, after these were changed.
+
+    CommandError: UNREACHABLE when the database cannot be used, BAD_INPUT when it is not at this version's schema, is
+    SQLite, which has one process, or processes run.
+    """
+    from tuner_service.db import agreement
+    from tuner_service.db.engine import Database
+    from tuner_service.db.queries import deployment
+    from tuner_service.db.schema import require_ready
+
+    database = Database(settings.resolved_database_url)
+    try:
+        if database.is_sqlite:
+            raise CommandError(f"{database.place} is a file, and has one process: nothing to agree on")
+        require_ready(database, command=settings.upgrade_command)
+        if change:
+            agreement.change(database, change, who=f"tuner db settings on {socket.gethostname()}")
+        with database.read() as session:
+            return [fact for name, fact in deployment.facts(session).items() if name in agreement.AGREED]
+    except DatabaseProblem as problem:
+        outdated = isinstance(problem, DatabaseOutdated)
+        status = ExitStatus.BAD_INPUT if outdated else ExitStatus.UNREACHABLE
+        raise CommandError(str(problem), status=status) from problem
+    except ServiceError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        database.close()

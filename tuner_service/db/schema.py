@@ -11,6 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from tuner_service.db import (
     models_artifacts,  # noqa: F401  # its tables belong to the metadata
     models_catalogs,  # noqa: F401
+    models_deployment,  # noqa: F401
     models_workers,  # noqa: F401
     postgres,
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +13,7 @@ from pathlib import Path
 from prometheus_client import start_http_server
 
 from tuner_service.artifacts.opening import open_artifacts
+from tuner_service.db.agreement import agree
 from tuner_service.db.engine import Database
 from tuner_service.db.schema import require_ready
 from tuner_service.errors import DataDirInUse, WorkerMisplaced
@@ -37,7 +40,8 @@ def run_worker(
 ) -> None:
     """Works until SIGTERM or SIGINT.
 
-    Raises WorkerMisplaced, or DatabaseOutdated, when the database or the artifact store is none that a worker can use,
+    Raises WorkerMisplaced, DatabaseOutdated, or SettingsDisagree, when the database, the artifact store or a setting is
+    none that a worker can use,
     InvalidInput when the host has no such device, DatabaseProblem, or ArtifactsUnavailable, when the database or the
     artifact store does not answer at the start, DataDirInUse, DataDirUnusable.
     """
@@ -56,6 +60,7 @@ def run_worker(
                 "or name what the service has: database, a directory of all machines or s3://BUCKET"
             )
         settings = settings.model_copy(update={"engine": "postgres"})  # what else a worker's defaults depend on
+        agree(database, settings, who=f"tuner worker {socket.gethostname()}:{os.getpid()}")
         data_dir = DataDir(own_data_dir) if own_data_dir else free_data_dir(settings.data_dir)
         place, limit_bytes = settings.artifacts_place, settings.max_artifact_bytes
         process = WorkerProcess(

@@ -1,4 +1,4 @@
-"""``tuner db``: bring a database to this version's schema, or only see whether it is there. There is no way back."""
+"""``tuner db``: a database's schema, which is checked or brought to this version's, and what a deployment agreed on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from tuner_service.cli.database import bring_up, look
+from tuner_service.cli.database import bring_up, look, recorded_settings
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.options import DataDirOption, JsonOption
-from tuner_service.cli.output import print_json, print_line
+from tuner_service.cli.output import print_json, print_line, print_table
+from tuner_service.cli.request import parse_pairs
 from tuner_service.settings import Settings, load_settings
 
 app = typer.Typer(
-    help="The database's schema: check it, or bring it to this version's. There is no downgrade: restore a backup.",
+    help="The database's schema: check it, or bring it to this version's (there is no downgrade: restore a backup); "
+    "and the settings that all processes of a deployment have alike.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -56,6 +58,31 @@ def upgrade(
         return
     done = f"applied {', '.join(before.pending)}" if before.pending else "nothing to do"
     print_line(f"the database {after.database} is at {after.revision}: {done}")
+
+
+@app.command("settings")
+def agreed_settings(
+    change: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="TUNER_NAME=VALUE", help="Change it for all processes, while none runs. Repeatable."
+        ),
+    ] = None,
+    database_url: DatabaseUrlOption = None,
+    data_dir: DataDirOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the settings that every process of the deployment must have alike, as recorded in the database.
+
+    The first process that starts records its own, and another value is refused. `--set` changes what is recorded.
+    """
+    settings = _settings(database_url, data_dir)
+    found = recorded_settings(settings, change=parse_pairs("--set", change or []))
+    if as_json:
+        print_json({"items": found, "next": None, "total": len(found)})
+        return
+    columns = ("name", "value", "recorded_at", "recorded_by")
+    print_table(["setting", "value", "since", "recorded by"], [[one[column] for column in columns] for one in found])
 
 
 def _settings(database_url: str | None, data_dir: Path | None) -> Settings:
