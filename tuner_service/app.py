@@ -40,6 +40,7 @@ from tuner_service.api.routes import (
     system,
     trials,
     winners,
+    workers,
 )
 from tuner_service.api.version import VERSION
 from tuner_service.artifacts.opening import open_artifacts
@@ -143,6 +144,7 @@ def create_app(settings: Settings, *, machinery: Callable[[Settings, Database], 
     app.state.parts = parts
     for routes in (jobs, trials, plans, winners, catalogs, acceptances, aliases, artifacts, kernels, devices, system):
         app.include_router(routes.router)
+    app.include_router(workers.router)
     app.include_router(prune.router)
     app.include_router(docs.router)
     app.router.routes.append(docs.static_files())

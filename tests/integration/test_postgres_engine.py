@@ -10,6 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tuner_service.db.engine import Database
+from tuner_service.db.queries.queues import tasks_by_worker
 from tuner_service.engine import reaper as reaper_module
 from tuner_service.engine.contract import Task
 from tuner_service.engine.postgres import PostgresEngine
@@ -157,6 +159,14 @@ class TestReaper:
         assert queue.begin(let_in.id)
         held = queue.fetch(alive, ["device:dev"])
         assert held is not None
+        database = Database(postgres_url)
+        with database.read() as session:
+            taken = tasks_by_worker(session)
+        database.close()
+        assert {worker: [(task["key"], task["begun"]) for task in tasks] for worker, tasks in taken.items()} == {
+            silent: [("lost", True), ("gated", False), ("let in", True)],
+            alive: [("held", True)],
+        }
         lost: dict[str, list[bool]] = {}
         still_in_flight: list[bool] = []
         problems = iter([DatabaseUnavailable("the ledger cannot be written now")])

@@ -97,8 +97,8 @@ class Gauges:
             "device",
         )
         lost_seconds = context.settings.worker_lost_seconds
+        states = Counter(worker_queries.worker_state(one, lost_seconds=lost_seconds) for one in workers)
         present = [worker for worker in workers if worker["state"] != "gone"]
-        states = Counter("lost" if one["silent_seconds"] >= lost_seconds else one["state"] for one in present)
         yield _gauge(
             "tuner_workers",
             "Worker processes that did not say that they leave, by state; full: no space left on its disk, it takes no "

@@ -17,6 +17,7 @@ from tuner_service.db.queries import acceptances as acceptance_queries
 from tuner_service.db.queries import catalogs as catalog_queries
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.db.queries import trials as trial_queries
+from tuner_service.db.queries.workers import list_workers, worker_state
 from tuner_service.errors import DatabaseProblem
 from tuner_service.jobs.promote import DEFAULT_ALIAS
 
@@ -50,6 +51,7 @@ def live_examples(context: Context) -> dict[Operation, Example]:
                 _acceptance_examples(session),
                 _alias_examples(session),
                 _artifact_examples(session, context),
+                _worker_examples(session, context),
             ):
                 found |= examples
     except (DatabaseProblem, ArtifactsUnavailable):
@@ -204,6 +206,16 @@ def _artifact_examples(session: Session, context: Context) -> dict[Operation, Ex
     missing = "The artifact store has no library of the newest catalogs and winners, so this answers 404."
     libraries = (sha256 for sha256 in _libraries(session) if context.runtime.load_library(sha256) is not None)
     return {("get", "/v1/artifacts/{sha256}"): _named("sha256", next(libraries, None), missing)}
+
+
+def _worker_examples(session: Session, context: Context) -> dict[Operation, Example]:
+    lost_seconds = context.settings.worker_lost_seconds
+    workers = list_workers(session)
+    silent = [one["id"] for one in workers if worker_state(one, lost_seconds=lost_seconds) in ("lost", "gone")]
+    alive = "Every worker lives, so this answers 409."
+    missing = alive if workers else "There is no worker, so this answers 404."
+    named = _named("worker_id", _first(silent), missing, otherwise=_first([one["id"] for one in workers]))
+    return {("post", "/v1/workers/{worker_id}/forget"): named}
 
 
 def _libraries(session: Session) -> Iterator[str]:

@@ -28,6 +28,7 @@ from tuner_service.cli.commands import (
     trials,
     tune,
     worker,
+    workers,
 )
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.output import say
@@ -50,6 +51,7 @@ app.command("jobs")(jobs.jobs)
 app.command("trials")(trials.trials)
 app.command("cancel")(cancel.cancel)
 app.add_typer(devices.app, name="devices")
+app.add_typer(workers.app, name="workers")
 app.command("kernels")(kernels.kernels)
 app.command("lookup")(lookup.lookup)
 app.command("reproduce")(reproduce.reproduce)

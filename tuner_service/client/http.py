@@ -108,6 +108,14 @@ class Client:
         """Lets a device in quarantine be used again; the device, and whether that ``changed`` anything."""
         return self._document("POST", f"/v1/devices/{_segment(device_id)}/release")
 
+    def workers(self, *, limit: int | None = None, **filters: str) -> list[Document]:
+        """Worker processes, the last started first; filters: state, host, device."""
+        return list(self._pages("/v1/workers", filters, limit=limit))
+
+    def forget_worker(self, worker_id: str) -> Document:
+        """Remove a worker that is lost or gone; what was known of it."""
+        return self._document("POST", f"/v1/workers/{_segment(worker_id)}/forget")
+
     def prune(self, request: Mapping[str, Any]) -> Document:
         """Remove jobs that ended long ago; the answer says whether the same call again would find more."""
         return self._document("POST", "/v1/prune", json=request, timeout=PRUNE_TIMEOUT_SECONDS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Index, String
+from sqlalchemy import BigInteger, Index, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from tuner_service.db.models import STAMP, Base
@@ -37,6 +37,8 @@ class Worker(Base):
     """running, draining, full (no space left on its disk: it takes nothing) or gone."""
     started_at: Mapped[str] = mapped_column(STAMP)
     heartbeat_at: Mapped[str] = mapped_column(STAMP)
+    queue_worker: Mapped[int | None] = mapped_column(BigInteger)
+    """Its number in the queue, by which its tasks are found; None before it took one."""
 
 
 class DeviceLease(Base):

@@ -142,6 +142,11 @@ class PostgresEngine:
         """The task that holds a device's slot, in whatever process. DatabaseProblem."""
         return self._queue.holder(device_id)
 
+    @property
+    def queue_worker(self) -> int | None:
+        """The number under which this process takes tasks; None before the first try."""
+        return self._worker
+
     def drain(self, *, timeout_seconds: float) -> bool:
         """Takes nothing more and waits for what runs; False when something still runs after that time."""
         self._draining.set()

@@ -50,18 +50,20 @@ class Holding:
         devices: Callable[[], Mapping[str, DeviceSpec]],
         compile_keys: Callable[[], Sequence[str]],
         is_full: Callable[[], bool] = lambda: False,
+        queue_worker: Callable[[], int | None] = lambda: None,
         lost_seconds: float,
         changed: Callable[[], None] = lambda: None,
         beaten: Callable[[], None] = lambda: None,
     ) -> None:
         """``row``: id, host, pid, place, version, compile_slots. ``devices``: those that it is to offer, by id.
-        ``is_full``: whether it takes nothing for want of room on its disk.
+        ``is_full``: whether it takes nothing for want of room on its disk. ``queue_worker``: its number in the queue.
 
         ``changed`` is called when it may use others than before, ``beaten`` after each sign of life.
         """
         self._database, self._row = database, dict(row)
         self.worker_id = str(row["id"])
         self._devices, self._compile_keys, self._is_full = devices, compile_keys, is_full
+        self._queue_worker = queue_worker
         self._lost_seconds, self._changed, self._beaten = lost_seconds, changed, beaten
         self._held: dict[str, float] = {}
         """Device id → monotonic time of the last renewal, taken before the database was asked."""
@@ -140,6 +142,7 @@ class Holding:
                     "devices": sorted(held),
                     "compile_keys": self._compile_keys(),
                     "state": self._state(),
+                    "queue_worker": self._queue_worker(),
                 }
                 if not worker_queries.beat_worker(session, self.worker_id, **serves):
                     worker_queries.register_worker(session, {**self._row, **serves})

@@ -97,6 +97,7 @@ class WorkerProcess:
         self._gate = HostQuietGate()
         self._room = DiskRoom(self._written_folders(), changed=lambda: self._holding.soon())
         self._worker: Worker | None = None
+        self._engine: PostgresEngine | None = None
         self._used = time.monotonic()
         self._announced: dict[str, float] = {}
         self._compile_only = CompileOnlyDevices(
@@ -124,6 +125,7 @@ class WorkerProcess:
             devices=lambda: self.offered,
             compile_keys=self._compile_keys,
             is_full=lambda: self._room.reason is not None,
+            queue_worker=lambda: self._engine.queue_worker if self._engine else None,
             lost_seconds=options.lost_seconds,
             beaten=self._on_beat,
         )
@@ -213,7 +215,7 @@ class WorkerProcess:
             serves=self._holding.serves,
             leaving=self._leaving,
         )
-        engine = PostgresEngine(
+        self._engine = engine = PostgresEngine(
             database_url=self.database.url.render_as_string(hide_password=False),
             worker_id=self.worker_id,
             handler=observed(

@@ -102,7 +102,12 @@ class DeviceRegistry:
 
     def _absence(self, device_id: str, workers: list[dict[str, Any]]) -> str | None:
         """Why no worker offers a device now; None when one does. ``workers``: the last started first."""
-        offering = [worker for worker in workers if device_id in worker["devices"]]
+        offering = [
+            worker
+            for worker in workers
+            if device_id in worker["devices"]
+            and worker_queries.worker_state(worker, lost_seconds=self._lost_seconds) != "gone"
+        ]
         for worker in offering:
             if worker["state"] == "running" and worker["silent_seconds"] < self._lost_seconds:
                 return None

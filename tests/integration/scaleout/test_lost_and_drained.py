@@ -14,6 +14,7 @@ def test_a_worker_killed_in_a_measurement_is_replaced(deployment: Deployment) ->
     deployment.hold("Measure")
     job_id = client.submit(SMALL)["id"]
     deployment.await_held("Measure")
+    deployment.wait(lambda: "measure" in [task["step"] for one in client.workers() for task in one["tasks"]])
     first.end(signal.SIGKILL)
     deployment.let_go("Measure")
     deployment.paper_worker()

@@ -297,6 +297,36 @@ def test_a_device_is_put_into_quarantine_and_released(
     assert "--reason" in capsys.readouterr().err
 
 
+def test_workers_are_listed_with_what_they_do_and_forgotten(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    task = {"job_id": "job_1", "queue": "device", "device_id": "cpu:1", "step": "finals", "begun": False}
+    worker = {
+        "id": "h:7:a",
+        "host": "h",
+        "pid": 7,
+        "state": "lost",
+        "version": "1.2",
+        "devices": ["cpu:1"],
+        "compile_keys": [],
+        "compile_slots": 2,
+        "tasks": [task, {**task, "step": "build", "begun": True}],
+        "started_at": "2026-01-01T00:00:00Z",
+        "heartbeat_at": "2026-01-01T00:00:00Z",
+        "silent_seconds": 61.0,
+    }
+    service.answer("GET /v1/workers", page(worker))
+    assert run(["workers", "--state", "lost", "--url", service.url]) == 0
+    said = capsys.readouterr().out
+    for words in ("h:7:a", "lost", "61 s ago", "cpu:1", "finals of job_1 (waits for quiet), build of job_1", "1.2"):
+        assert words in said
+    assert ("GET", "/v1/workers", {"state": "lost", "limit": "500"}, None) in service.asked
+    assert run(["workers", "--url", service.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"] == [worker]
+    service.answer("POST /v1/workers/h%3A7%3Aa/forget", worker)
+    assert run(["workers", "forget", "h:7:a", "--url", service.url]) == 0
+    assert capsys.readouterr().out == "worker h:7:a is forgotten; it was heard of 61 s ago\n"
+    assert run(["workers", "forget", "h:8:b", "--url", service.url]) == ExitStatus.BAD_INPUT
+
+
 def test_what_was_pruned_is_said_in_words(service: Any, capsys: pytest.CaptureFixture[str]) -> None:
     removed = {"jobs": 1, "cases": 1, "trials": 2, "events": 0, "idempotency_keys": 1, "queue_tasks": 1, "artifacts": 1}
     answer = {"removed": removed, "kept": [], "kept_total": 1, "complete": True, "finished_before": "2026"}

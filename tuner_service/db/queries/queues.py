@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 _DEPTHS = """
 SELECT queue_name, status::text AS status, count(*) AS tasks FROM procrastinate_jobs
  WHERE status IN ('todo', 'doing') GROUP BY queue_name, status
+"""
+_DOING = """
+SELECT worker_id, args FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NOT NULL ORDER BY id
 """
 _WORDS = {"todo": "waiting", "doing": "running"}
 
@@ -17,4 +22,19 @@ def queue_depths(session: Session) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for row in session.execute(text(_DEPTHS)):
         found.setdefault(row.queue_name, {"waiting": 0, "running": 0})[_WORDS[row.status]] = row.tasks
+    return found
+
+
+def tasks_by_worker(session: Session) -> dict[int, list[dict[str, Any]]]:
+    """Number of a worker in the queue → the documents of the tasks that it has taken; none where there is no queue.
+
+    ``begun``: False for one that still waits for its host to become quiet.
+    """
+    found: dict[int, list[dict[str, Any]]] = {}
+    if session.get_bind().dialect.name == "sqlite":
+        return found
+    for row in session.execute(text(_DOING)):
+        gated = row.args["queue"] == "device" and (row.args["quiet"] or row.args.get("builds"))
+        document = {**row.args, "begun": not gated or bool(row.args.get("begun"))}
+        found.setdefault(row.worker_id, []).append(document)
     return found

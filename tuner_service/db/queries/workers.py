@@ -14,10 +14,13 @@ from sqlalchemy.orm import Session
 from tuner_service.db.models import Device, Job
 from tuner_service.db.models_catalogs import Acceptance
 from tuner_service.db.models_workers import DeviceLease, Worker
-from tuner_service.errors import NotFound
+from tuner_service.errors import Conflict, NotFound
 
 FORGET_AFTER_SECONDS = 7 * 86_400.0
 """Rows of workers that are gone, or were lost, are kept so long for people to look at."""
+MISSED_SECONDS = 3600.0
+"""A lost worker is missed for so long; then it counts as gone, whether or not somebody looked after it."""
+WORKER_STATES = ("running", "draining", "full", "lost", "gone")
 
 
 def database_now(session: Session) -> str:
@@ -36,10 +39,17 @@ def register_worker(session: Session, row: Mapping[str, Any]) -> None:
 
 
 def beat_worker(
-    session: Session, worker_id: str, *, devices: Sequence[str], compile_keys: Sequence[str], state: str
+    session: Session,
+    worker_id: str,
+    *,
+    devices: Sequence[str],
+    compile_keys: Sequence[str],
+    state: str,
+    queue_worker: int | None = None,
 ) -> bool:
     """Notes that a worker lives, with what it serves now; False when nobody knows it (any more)."""
     served: dict[str, Any] = {"devices": list(devices), "compile_keys": list(compile_keys)}
+    served["queue_worker"] = queue_worker
     values = {"heartbeat_at": database_now(session), "state": state, **served}
     changed = session.execute(update(Worker).where(Worker.id == worker_id).values(values))
     return bool(changed.rowcount)  # type: ignore[attr-defined]
@@ -48,10 +58,34 @@ def beat_worker(
 def list_workers(session: Session) -> list[dict[str, Any]]:
     """Every worker that is remembered, the last started first, with ``silent_seconds`` since its last heartbeat."""
     stamp = database_now(session)
-    query = select(Worker).order_by(Worker.started_at.desc(), Worker.id)
+    query = select(Worker).order_by(Worker.started_at.desc(), Worker.id.desc())
     return [
         {**_columns(row), "silent_seconds": seconds_between(row.heartbeat_at, stamp)} for row in session.scalars(query)
     ]
+
+
+def worker_state(worker: Mapping[str, Any], *, lost_seconds: float) -> str:
+    """One of ``WORKER_STATES`` for a row of :func:`list_workers`: what it said of itself, unless it fell silent."""
+    silent_seconds = worker["silent_seconds"]
+    if worker["state"] == "gone" or silent_seconds >= max(MISSED_SECONDS, lost_seconds):
+        return "gone"
+    return "lost" if silent_seconds >= lost_seconds else str(worker["state"])
+
+
+def forget_worker(session: Session, worker_id: str, *, lost_seconds: float) -> dict[str, Any]:
+    """Removes a worker that is lost or gone, and its leases; what was known of it. If it lives, it is back with its
+    next sign of life. NotFound; Conflict when it was heard of lately."""
+    row = session.get(Worker, worker_id, with_for_update=True, populate_existing=True)
+    if row is None:
+        raise NotFound("worker", worker_id)
+    known = {**_columns(row), "silent_seconds": seconds_between(row.heartbeat_at, database_now(session))}
+    known["state"] = worker_state(known, lost_seconds=lost_seconds)
+    if known["state"] not in ("lost", "gone"):
+        message = f"worker {worker_id} is {known['state']}, heard of {known['silent_seconds']:.0f} s ago"
+        raise Conflict(f"{message}; a worker that lives is stopped with SIGTERM, and is gone then")
+    drop_leases(session, worker_id)
+    session.delete(row)
+    return known
 
 
 def present_workers(session: Session, *, lost_seconds: float) -> list[dict[str, Any]]:
