@@ -265,6 +265,11 @@ CHILDREN_READ: tuple[tuple[str, str, str], ...] = (
         "CUDA compiler, a name on the PATH or a path; 'none' takes NVRTC from PyPI, as where there is no nvcc.",
     ),
     (
+        "TUNER_CXX",
+        "g++",
+        "C++ compiler of the simulation that checks CUDA candidates, a name on the PATH or a path.",
+    ),
+    (
         "TUNER_LOCK_DIR",
         str(Path(tempfile.gettempdir()) / "tuner-device-locks"),
         "Directory of the host-wide device locks. All that measure on this host must name the same.",
