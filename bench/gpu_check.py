@@ -35,6 +35,8 @@ from bench.gpu_prebuilt import carried, keep_built
 from search.device.spec import DeviceSpec
 from search.errors import DeviceUnavailable
 from search.lowering.contract import BuildRequest, BuildResult
+from search.lowering.cuda.architectures import ARCHITECTURES
+from search.lowering.cuda.toolchain import check as why_not
 from search.measuring.benches import CacheContext, Children
 from search.measuring.gpu.attached import attached_gpus
 from search.measuring.gpu.rehearsed import rehearsed
@@ -42,8 +44,8 @@ from search.measuring.oracle import load_oracle
 from search.measuring.run import Measurer
 from search.program.case import Case
 
-NO_GPU = 3
-"""Exit status."""
+NO_GPU, NO_COMPILER = 3, 4
+"""Exit statuses."""
 KERNELS = ("rms_norm", "softmax", "layer_norm")
 SHAPES = ("1024x4096", "128x2048", "128x8193", "23x769")
 DRY_SHAPES = ("23x769",)
@@ -246,7 +248,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--kernels", default=",".join(KERNELS))
     parser.add_argument("--seconds", type=float, default=SECONDS, help="no part is begun later than this")
     parser.add_argument("--dry-run", action="store_true", help="measure nothing, with a driver that runs nothing")
-    parser.add_argument("--prebuild", metavar="ARCHITECTURE", help="only compile, sm_90 say; needs no GPU")
+    parser.add_argument("--prebuild", choices=list(ARCHITECTURES), help="only compile, for this; needs no GPU")
     given = parser.parse_args(words)
     budget = Budget(given.seconds)
     given.work_dir.mkdir(parents=True, exist_ok=True)
@@ -261,6 +263,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{device.name} ({device.id}), driver {device.card['driver_version']}")
     checked = list(plan(shapes, given.kernels.split(","), SPACE))
     if given.prebuild is not None:
+        if (reason := why_not(given.prebuild)) is not None:
+            print(f"nothing can be compiled: {reason}", file=sys.stderr)
+            return NO_COMPILER
         build_all(checked, builder_of(given.prebuild, given.work_dir))
         results = {trial: result for one in checked for trial, result in one.built.items()}
         kept = keep_built(given.work_dir, given.prebuild, requests_of(checked), results)

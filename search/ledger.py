@@ -55,6 +55,7 @@ class TrialState:
     """``device_batch`` is the search's; the other phases come from the finals, for the trials selected there."""
     overlapped: bool = False
     same_code_as: str | None = None
+    """The trial whose timing, or checks, it has; of a rejected one, the first that was rejected with the same code."""
 
     def contender(self) -> Contender | None:
         """What selection knows of the trial; None unless it is measured."""
@@ -264,8 +265,24 @@ def _reject(
             checks=checks or trial.checks,
             facts=facts or trial.facts,
         )
+        if ended.same_code_as is None:
+            ended = replace(ended, same_code_as=_rejected_twin(state, ended))
         state = _put(state, ended)
     return state
+
+
+def _rejected_twin(state: CaseState, trial: TrialState) -> str | None:
+    """The first one that was rejected with the same machine code: one fault that several candidates have."""
+    code = _code(trial)
+    twins = (
+        one for one in state.trials if one.outcome == "rejected" and one.id != trial.id and one.same_code_as is None
+    )
+    return next((one.id for one in twins if code is not None and _code(one) == code), None)
+
+
+def _code(trial: TrialState) -> str | None:
+    known = trial.artifact or trial.facts
+    return None if known is None else known.artifact_sha256
 
 
 def _put(state: CaseState, changed: TrialState) -> CaseState:

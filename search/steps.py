@@ -134,7 +134,8 @@ def _measurements(state: CaseState, in_flight: Sequence[Step]) -> tuple[Step, ..
 def _chunk_size(state: CaseState) -> int:
     """Trials per Measure, such that the re-timings after each spread over the search."""
     timed = sum(
-        not (t.rejection is not None and t.rejection.stage == "constraints") and t.same_code_as is None
+        not (t.rejection is not None and t.rejection.stage == "constraints")
+        and (t.same_code_as is None or t.outcome == "rejected")
         for t in state.trials
     )
     return max(1, min(MEASURE_CHUNK, ceil(timed / MINIMUM_RETIMES)))

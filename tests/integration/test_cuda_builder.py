@@ -144,7 +144,7 @@ def test_an_nvcc_that_breaks_is_nobody_s_fault(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("TUNER_NVCC", str(script))
     with (
         contextlib.closing(Builder(tmp_path / "store", target="cuda", architecture="sm_90")) as builder,
-        pytest.raises(ToolchainUnavailable, match=r"cannot compile a trivial kernel for sm_90.*cicc is gone"),
+        pytest.raises(ToolchainUnavailable, match=r"cannot compile a trivial kernel: .*cicc is gone"),
     ):
         list(builder.build(REQUESTS[:2], timeout_seconds=300, cancelled=lambda: False))
 

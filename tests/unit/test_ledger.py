@@ -112,6 +112,23 @@ def test_timing_is_inherited_only_from_a_measured_trial_of_equal_code(state):
     assert (contender.private_scalars, contender.registers, contender.stack_bytes) == (3, 40, 64)
 
 
+def test_rejected_trials_of_one_code_name_the_first_of_them(state):
+    for name in ("t1", "t0"):
+        state = apply(state, TrialRejected(trial=name, rejection=CRASHED))
+    state = apply(state, measured("t2"))
+    assert [state.trial(name).same_code_as for name in ("t0", "t1", "t2")] == ["t1", None, None]
+    unbuilt = CaseState(id="c", trials=(trial(0), trial(1)), baselines_wanted=())
+    for name in ("t0", "t1"):
+        unbuilt = apply(unbuilt, TrialRejected(trial=name, rejection=CRASHED))
+    assert unbuilt.trial("t1").same_code_as is None, "nothing is known of their code"
+
+
+def test_one_that_inherited_its_timing_says_so_when_it_is_rejected_later(state):
+    for event in (measured("t0"), measured("t1", same_code_as="t0"), finals({"t0": [1.0]}, rejections={"t1": CRASHED})):
+        state = apply(state, event)
+    assert (state.trial("t1").outcome, state.trial("t1").same_code_as) == ("rejected", "t0")
+
+
 def test_only_measured_trials_are_contenders(state):
     state = apply(apply(state, measured("t0")), TrialRejected(trial="t2", rejection=CRASHED))
     assert [contender.id for contender in state.contenders()] == ["t0"]

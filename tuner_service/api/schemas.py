@@ -141,7 +141,8 @@ class TrialDocument(Document):
     reason: str | None = Field(description="Why, as one stable word.")
     detail: dict[str, Any] | None = Field(description="The numbers behind the rejection.")
     same_code_as: str | None = Field(
-        description="The trial whose timing it inherits (whose checks, where nothing is timed): identical machine code."
+        description="The trial whose timing it inherits (whose checks, where nothing is timed): equal machine code; "
+        "of a rejected trial, the first one that was rejected with this code."
     )
     overlapped: bool | None = Field(description="Compiling went on while it was timed.")
     plan: PlanDocument | None

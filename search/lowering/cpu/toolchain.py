@@ -16,6 +16,7 @@ from search.children.scratch import scratch_folder
 from search.errors import ToolchainUnavailable
 from search.lowering.command import run_command
 from search.lowering.file_hashes import FileHashes
+from search.lowering.missing_compiler import missing_compiler
 from search.lowering.sources import lowering_sha256
 from search.lowering.tilelang_package import NO_TILELANG, describe_tilelang, tilelang_folder
 
@@ -50,7 +51,7 @@ def compiler() -> str:
     wanted = os.environ.get("TUNER_CC") or "gcc"
     found = shutil.which(wanted)
     if found is None:
-        raise ToolchainUnavailable(f"C compiler {wanted!r} not found; install gcc or set TUNER_CC to one")
+        raise ToolchainUnavailable(missing_compiler("C compiler", wanted, "install gcc or set TUNER_CC to one"))
     return found
 
 

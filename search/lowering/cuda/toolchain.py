@@ -26,6 +26,7 @@ from search.lowering.cuda.nvcc import COMPILER_VARIABLE, NO_NVCC, Nvcc, nvcc_pat
 from search.lowering.cuda.nvdisasm import nvdisasm_version
 from search.lowering.cuda.nvrtc import Nvrtc
 from search.lowering.file_hashes import FileHashes
+from search.lowering.missing_compiler import missing_compiler
 from search.lowering.sources import lowering_sha256
 from search.lowering.tilelang_package import NO_TILELANG, describe_tilelang, tilelang_folder
 
@@ -44,9 +45,8 @@ def cuda_compiler() -> CudaCompiler:
     """The compiler that builds here; close it when done. Raises ToolchainUnavailable."""
     wanted, found = os.environ.get(COMPILER_VARIABLE), nvcc_path()
     if found is None and wanted and wanted != NO_NVCC:
-        raise ToolchainUnavailable(
-            f"CUDA compiler {wanted!r} not found; set {COMPILER_VARIABLE} to an nvcc, or to '{NO_NVCC}' for NVRTC"
-        )
+        mend = f"set {COMPILER_VARIABLE} to an nvcc, or to '{NO_NVCC}' for NVRTC"
+        raise ToolchainUnavailable(missing_compiler("CUDA compiler", wanted, mend))
     return Nvrtc() if found is None else Nvcc(found)
 
 
@@ -160,7 +160,7 @@ def failing(
         read_facts(compiled, [_CHECK_SYMBOL])
     except CompileError as error:
         words = " ".join(str(value).strip() for value in error.detail.values())
-        return f"{compiler.name} cannot compile a trivial kernel for {architecture}: {error.reason}: {words[:600]}"
+        return f"{compiler.name} cannot compile a trivial kernel: {error.reason}: {words[:600]}"
     except ValueError as error:
         return f"what {compiler.name} makes of a trivial kernel cannot be read: {error}"
     return None

@@ -17,6 +17,7 @@ from pathlib import Path
 from search.errors import ToolchainUnavailable
 from search.lowering.command import CommandTimeout, Ended, run_command
 from search.lowering.cuda.headers import cuda_folders, template_folders
+from search.lowering.missing_compiler import missing_compiler
 from search.measuring.simt.excerpts import COMMON_HEADER, REDUCE_HEADER, excerpts
 
 _OWN_HEADERS = ("simt.h", "cuda.h", "sanitizer.h", "runtime.h", "fibers.h")
@@ -156,7 +157,7 @@ def cxx_compiler() -> str:
     wanted = os.environ.get("TUNER_CXX") or "g++"
     found = shutil.which(wanted)
     if found is None:
-        raise ToolchainUnavailable(f"C++ compiler {wanted!r} not found; install g++ or set TUNER_CXX to one")
+        raise ToolchainUnavailable(missing_compiler("C++ compiler", wanted, "install g++ or set TUNER_CXX to one"))
     return found
 
 

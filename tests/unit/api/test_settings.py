@@ -19,7 +19,7 @@ from tuner_service.settings import Settings, describe, load_settings
 
 def test_every_setting_is_described_with_its_variable_and_unit(tmp_path: Path) -> None:
     rows = describe(Settings(data_dir=tmp_path))
-    assert [row.name for row in rows] == [*Settings.model_fields, "cc", "nvcc", "lock_dir"]
+    assert [row.name for row in rows] == [*Settings.model_fields, "cc", "nvcc", "cxx", "lock_dir"]
     for row in rows:
         assert row.variable == f"TUNER_{row.name.upper()}"
         assert row.description.endswith((".", ")")) or row.description

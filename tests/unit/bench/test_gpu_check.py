@@ -34,6 +34,20 @@ def bench() -> Any:
     del sys.modules[spec.name]
 
 
+def test_what_cannot_be_compiled_for_is_refused_with_what_can(
+    bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        bench.main(["--prebuild", "sm_77", "--work-dir", str(tmp_path)])
+    assert refused.value.code == 2
+    said = capsys.readouterr().err
+    assert "sm_77" in said
+    assert "sm_90" in said
+    monkeypatch.setenv("TUNER_NVCC", str(tmp_path))
+    assert bench.main(["--prebuild", "sm_90", "--work-dir", str(tmp_path)]) == bench.NO_COMPILER
+    assert "is a directory" in capsys.readouterr().err
+
+
 def test_without_a_gpu_it_says_so_and_exits_3(tmp_path: Path) -> None:
     if any(Path(file).exists() for file in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia/version")):
         pytest.skip("there is a driver here")

@@ -96,7 +96,7 @@ def _row(trial: Document) -> list[str]:
     private = (trial.get("plan") or {}).get("private_scalars")
     note = detail_words(trial.get("detail"))
     if trial.get("same_code_as"):
-        note = f"same code as {trial['same_code_as']}"
+        note = ", ".join(filter(None, (note, f"same code as {trial['same_code_as']}")))
     code = trial.get("code") or {}
     if code.get("reload_merged"):
         note = ", ".join(filter(None, (note, merged_words(code))))
