@@ -55,6 +55,8 @@ class Devices:
         self._asked: set[str | None] = set()
         """Compile-only devices to be looked at; None: all of them."""
         self._glance, self._doubt = False, False
+        self._in_doubt = False
+        """A compiler of attached devices broke, and what came of trying it again is not known yet."""
         self._looking = False
         self._changed = threading.Condition()
 
@@ -78,15 +80,15 @@ class Devices:
     def looking(self) -> bool:
         """Whether a look that somebody asked for is still to come to its end."""
         with self._changed:
-            return bool(self._asked) or self._looking
+            return bool(self._asked) or self._looking or self._in_doubt
 
     def look(self, name: str | None = None) -> bool:
         """Asks for a look at a compile-only device (all of them), where what is known does not hold; returns at once.
 
-        Whether what is known of the device holds; that of attached ones always does.
+        Whether what is known of the device holds; that of attached ones does unless a compiler broke just now.
         """
         if name is not None and name not in self._compile_only.known:
-            return True
+            return not self._in_doubt
         with self._changed:
             if self._compile_only.holds(name):
                 return True
@@ -99,15 +101,20 @@ class Devices:
         if self.look(name):
             return True
         with self._changed:
-            return self._changed.wait_for(lambda: self._compile_only.holds(name), timeout_seconds)
+            return self._changed.wait_for(lambda: self._holds(name), timeout_seconds)
 
     def doubt(self, *, toolchains: bool) -> None:
         """Something broke while a device was used: look soon, at the compilers as well if they are in doubt."""
         with self._changed:
             self._glance, self._doubt = True, self._doubt or toolchains
             if toolchains:
+                self._in_doubt = True
                 self._compile_only.forget()
             self._changed.notify_all()
+
+    def _holds(self, name: str) -> bool:
+        """Whether what is known of a device is to be believed now."""
+        return self._compile_only.holds(name) if name in self._compile_only.known else not self._in_doubt
 
     def stop(self) -> None:
         """Wakes the thread, which ends when the service stops."""
@@ -175,12 +182,15 @@ class Devices:
             attach(spec.id)
         here = {spec.id for spec in found}
         self._attached, self._gone = after, frozenset(after.keys() - here)
+        with self._changed:
+            self._in_doubt = self._doubt or (self._in_doubt and not doubted)
+            self._changed.notify_all()
         self._note(seen={id_: spec for id_, spec in after.items() if id_ in here}, gone=after)
         then, now = _short(before), _short(after)
         for id_ in now:
             if then.get(id_) != now[id_]:
                 log.info("device %s is %s", id_, "available" if now[id_][0] else f"unavailable: {now[id_][1]}")
-        if then != now:
+        if then != now or doubted:
             changed()
 
     def _look_at_compile_only(self, changed: Callable[[], None]) -> None:

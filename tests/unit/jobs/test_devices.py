@@ -11,7 +11,7 @@ import pytest
 
 from search.device.gpu import absent_gpu
 from search.device.spec import DeviceSpec
-from search.errors import ChildFailed, DeviceUnavailable
+from search.errors import ChildFailed, DeviceUnavailable, ToolchainUnavailable
 from search.steps import Finals, Measure
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.devices import list_devices, seen_device
@@ -189,6 +189,43 @@ def test_after_a_device_failed_it_is_looked_at_soon(
     wait(lambda: "goes on when it is back" in runtime.waiting().get(job_id, ""))
     assert job(database, job_id)["state"] == "running"
     assert machine.asked[:2] == [[], [device.id, gpu.id]], "a lost card says nothing about compilers"
+
+
+def test_after_a_compiler_broke_nothing_stale_is_told_as_if_it_held(
+    start: Callable[..., Runtime], database: Database, device: DeviceSpec, small: dict[str, Any], tools: Any
+) -> None:
+    """Whoever asks hears that a look goes on, and whoever wants the device waits for what comes of it."""
+    over, broken = threading.Event(), replace(device, available=False, reason="gcc is gone")
+
+    class Held(Machine):
+        def __call__(self, work: Path, known: Sequence[DeviceSpec]) -> Sequence[DeviceSpec]:
+            if self.asked:
+                assert over.wait(PATIENCE_SECONDS)
+            return super().__call__(work, known)
+
+    def gone(step: Any, state: Any) -> BaseException | None:
+        machine.devices = [broken]
+        return ToolchainUnavailable("gcc is gone")
+
+    machine = Held(device)
+    tools.faults = gone
+    runtime = start(machine, period_seconds=3600.0)
+    assert not runtime.looking
+    assert runtime.wait_looked(device.id, 0.0)
+    first = asked_on(database, runtime, small, device.id)
+    try:
+        wait(lambda: job(database, first)["state"] == "failed")
+        wait(lambda: runtime.looking)
+        assert not runtime.wait_looked(device.id, 0.0)
+        second = asked_on(database, runtime, small, device.id)
+        wait(lambda: runtime.waiting().get(second) == f"device {device.id} is being looked at")
+    finally:
+        over.set()
+    assert runtime.wait_looked(device.id, PATIENCE_SECONDS)
+    assert runtime.devices[device.id].reason == "gcc is gone"
+    assert not runtime.looking
+    assert machine.asked == [[], []], "what is in doubt is not believed"
+    wait(lambda: "gcc is gone" in runtime.waiting().get(second, ""))
 
 
 def test_a_failed_child_is_reason_enough_to_look(
