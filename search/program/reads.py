@@ -110,8 +110,9 @@ class Reads:
         if axes is not None:
             missing = [axis for axis in axes if axis not in part.over]
             if missing:
+                words = ", ".join(axis if axis.isprintable() else repr(axis) for axis in missing)
                 what = "reducer array" if tile is None else "tile"
-                message = f"{what} {name!r} runs over {', '.join(missing)} and this does not; reduce it first"
+                message = f"{what} {name!r} runs over {words} and this does not; reduce it first"
                 return name, message, list(part.over)
             return None
         declared = [other for other, kind in self.kinds.items() if kind in ("param", "dim", "tensor")]

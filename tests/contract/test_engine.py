@@ -91,7 +91,8 @@ class Workshop:
 
 
 class WatchedGate(ProcessQuietGate):
-    """Says when a quiet task asks to be let in."""
+    """Says when a quiet task asks to be let in, and no idle compile slot looks for a task any more: one that looked
+    already may find another and do it first."""
 
     def __init__(self, workshop: Workshop) -> None:
         super().__init__()
@@ -100,7 +101,8 @@ class WatchedGate(ProcessQuietGate):
     @contextmanager
     def quietly(self, *, stopping: Callable[[], bool]) -> Iterator[bool]:
         def asked() -> bool:
-            self.workshop.quiet_asked.set()
+            if self._compiling <= len(self.workshop.running):
+                self.workshop.quiet_asked.set()
             return stopping()
 
         with super().quietly(stopping=asked) as granted:
