@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
+from command_line import parse
 
-from tuner_service.cli.main import app
 from tuner_service.settings import CHILDREN_READ, Settings, load_settings
 from tuner_service.workers.process import CLOSE_SECONDS
 
@@ -43,17 +42,6 @@ def interpolated(text: str) -> str:
 
 COMPOSE = yaml.safe_load(interpolated(COMPOSE_TEXT))
 MANIFESTS = list(yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text()))
-
-
-def parse(words: list[str]) -> dict[str, Any]:
-    """A command line of ``tuner``, parsed by the real commands; nothing is run."""
-    command: Any = typer.main.get_command(app)
-    rest = list(words)
-    while commands := getattr(command, "commands", None):
-        name = rest.pop(0)
-        assert name in commands, f"tuner has no command {name!r}"
-        command = commands[name]
-    return dict(command.make_context("tuner", rest).params)
 
 
 def check_environment(environment: dict[str, str]) -> Settings:

@@ -1,0 +1,6 @@
+"""Modules that tests of deployments share."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
