@@ -61,6 +61,7 @@ def create_job(
     """Enumerates every candidate of each case, rejects those that break the budget or the rules, compiles and measures
     the rest on the device, and chooses winners. Answers at once; follow `Location`, or its `/events`.
 
+    A device that was attached once and is away is waited for (`waiting` says why); one that has never been is refused.
     Every value that is left out takes its default, and the answer's `request` says which. A bad request names every
     wrong field with what is allowed, and creates nothing."""
     resolved = resolve(context, parse_object(raw))
