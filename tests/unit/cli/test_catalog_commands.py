@@ -214,6 +214,9 @@ def test_fingerprint(service: Any, documents: Any, tmp_path: Path, capsys: pytes
     assert run(["fingerprint", "--device", "cuda:0", "--url", service.url]) == ExitStatus.BAD_INPUT
     service.answer("GET /v1/devices", {"items": [documents.device(available=False, reason="no gcc")], "next": None})
     assert run(["fingerprint", "--url", service.url]) == ExitStatus.NEGATIVE
+    service.answer("GET /v1/devices", {"items": [], "next": None})
+    assert run(["fingerprint", "--url", service.url]) == ExitStatus.BAD_INPUT
+    assert "(allowed: none: no device was ever attached)" in capsys.readouterr().err
 
 
 def test_words() -> None:

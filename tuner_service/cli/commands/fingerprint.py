@@ -26,7 +26,8 @@ def fingerprint(
         found = client.devices(patience_seconds=0.0 if device == "cpu" else LOOK_PATIENCE_SECONDS)
     fitting = [one for one in found if device in (one["id"], one["kind"], one["identity_digest"])]
     if not fitting:
-        raise BadOptionError("--device", device, "no such device", allowed=", ".join(one["id"] for one in found))
+        there = ", ".join(one["id"] for one in found) or "none: no device was ever attached"
+        raise BadOptionError("--device", device, "no such device", allowed=there)
     one = fitting[0]
     if not one["available"]:
         raise CommandError(f"device {one['id']} cannot be used: {one['reason']}", status=ExitStatus.NEGATIVE)
