@@ -99,7 +99,7 @@ def populate(database: Database, trials: int) -> Population:
     return Population(trials=total, small_job=originals[0], large_job=large, rates=rates)
 
 
-def _paper() -> ModuleType:
+def paper_desk() -> ModuleType:
     """The ledger's test desk, on which steps are acted."""
     path = ROOT / "tests" / "unit" / "jobs" / "conftest.py"
     spec = importlib.util.spec_from_file_location("paper_jobs", path)
@@ -112,7 +112,7 @@ def _paper() -> ModuleType:
 
 
 def _originals(database: Database) -> tuple[list[str], Rates]:
-    paper = _paper()
+    paper = paper_desk()
     device = paper.paper_device()
     tools = paper.PaperTools(seconds=lambda ordinal: 1e-6 * (100 + (ordinal * 7919) % 4001))
     service = paper.Service(database, tools, device)

@@ -57,6 +57,11 @@ class PostgresCluster:
         options = ["--auth=trust", "--encoding=UTF8", "--no-locale", "--username=postgres", "--no-sync"]
         self._run("initdb", f"--pgdata={self.directory / 'data'}", *options)
 
+    @property
+    def pid(self) -> int | None:
+        """Of the server, while it runs: every process of it is below this one."""
+        return None if self._server is None else self._server.pid
+
     def url(self, database: str = "postgres") -> str:
         """``postgresql://…`` of a database of this server."""
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"

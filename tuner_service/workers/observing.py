@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +12,8 @@ from typing import Any
 from tuner_service.engine.contract import Handler, Task
 from tuner_service.metrics import ADVANCE_SECONDS, BUSY_DEVICES, TASK_SECONDS
 from tuner_service.telemetry import log_ids
+
+log = logging.getLogger(__name__)
 
 MOST_TRIALS_NAMED = 8
 """A log line names so many trials of a step at most."""
@@ -26,6 +29,7 @@ def observed(handler: Handler, *, worker_id: str) -> Handler:
         held = BUSY_DEVICES.held(task.device_id) if task.queue == "device" else nullcontext()
         try:
             with _ids(task, worker_id), held:
+                log.info("step begins")
                 handler(task, cancelled)
             end = "done"
         finally:
