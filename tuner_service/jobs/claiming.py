@@ -102,6 +102,7 @@ def release(
     ``device_seconds``: for how long it held the device since it last said so.
     """
     change: Change | None = None
+    seen = 0
     went_well = True
     with database.write() as session:
         row = claims.get_claim(session, key)
@@ -134,9 +135,9 @@ def release(
             went_well = fault is None
             _count_failure(session, row["case_id"], step, message)
         if change is not None:
-            announce(session, row["job_id"], change)
+            seen = announce(session, row["job_id"], change)
     if change is not None:
-        ledger.keep(change)
+        ledger.keep(change, seen=seen)
     return went_well
 
 

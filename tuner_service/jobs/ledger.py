@@ -23,6 +23,12 @@ from tuner_service.db.queries import cases, jobs, trials
 
 CACHED_TRIALS = 60_000
 """Copies together hold at most so many trials (a few hundred MB), or one case."""
+MAXIMUM_NEWS = 500
+"""A copy that missed more than so much of its job's feed is read anew."""
+_ABOUT_TRIALS = frozenset({"built", "trial_measured", "trial_checked", "trial_rejected"})
+"""Events whose whole effect is on the trials that the feed names."""
+_ABOUT_CASES = frozenset({"default_retimed", "finals_measured", "baseline_measured", "fresh_built", "revalidated"})
+"""Events that are stored as such, beside what the feed says they did to trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +37,16 @@ class Entry:
 
     revision: int
     state: CaseState
+    seen: int
+    """What the job's feed has up to this number is in it."""
 
 
 class Ledger:
     """Reads and writes the ledgers of cases. Thread-safe.
 
     The rows own the state. A copy in memory is used only while the row's revision says that it is current, so a
-    case with thousands of trials is not read again for every event.
+    case with thousands of trials is not read again for every event. Where other processes record too, a copy catches
+    up: the job's feed names the trials that changed, and only those are read.
     """
 
     def __init__(self) -> None:
@@ -74,22 +83,30 @@ class Ledger:
             case_id=case_id,
             kind=kind,
             trials=tuple(new for _, new in changed),
-            entry=Entry(revision=entry.revision + 1, state=after),
+            entry=Entry(revision=entry.revision + 1, state=after, seen=entry.seen),
         )
 
-    def keep(self, change: Change) -> None:
-        """Remembers the state that a committed change led to."""
-        self._keep(change.case_id, change.entry)
+    def keep(self, change: Change, *, seen: int) -> None:
+        """Remembers the state that a committed change led to. ``seen``: the number of the feed's last word on it."""
+        self._keep(change.case_id, replace(change.entry, seen=seen))
 
     def _entry(self, session: Session, case_id: str) -> Entry:
-        case = cases.case_row(session, case_id)
-        if case is None:
+        current = cases.case_revision(session, case_id)
+        if current is None:
             raise KeyError(case_id)
+        job_id, revision = current
         with self._lock:
             copy = self._copies.get(case_id)
-        if copy is not None and copy.revision == case["revision"]:
+        if copy is not None and copy.revision == revision:
             return copy
-        entry = Entry(revision=case["revision"], state=_state(session, case))
+        entry = None if copy is None else _caught_up(session, job_id, copy, revision)
+        if entry is None:
+            # The number first: what comes after it is read once more, and nothing is missed.
+            seen = jobs.last_sequence(session, job_id)
+            case = cases.case_row(session, case_id)
+            assert case is not None
+            state = _state(session, case, tuple(map(_trial_state, trials.ledger_rows(session, case_id))))
+            entry = Entry(revision=revision, state=state, seen=seen)
         self._keep(case_id, entry)
         return entry
 
@@ -118,18 +135,36 @@ class Change:
     entry: Entry
 
 
-def _state(session: Session, case: Mapping[str, Any]) -> CaseState:
+def _caught_up(session: Session, job_id: str, copy: Entry, revision: int) -> Entry | None:
+    """A copy with what the job's feed tells since; None where it does not tell everything, as at a case's end."""
+    news = jobs.news(session, job_id, after=copy.seen, limit=MAXIMUM_NEWS)
+    mine = [document for _, document in news if document.get("case_id") == copy.state.id]
+    told = {document["event"] for document in mine}
+    if not mine or len(news) == MAXIMUM_NEWS or not told <= _ABOUT_TRIALS | _ABOUT_CASES:
+        return None
+    named = {document["trial_id"] for document in mine if "trial_id" in document}
+    fresh = {row["id"]: _trial_state(row) for row in trials.ledger_rows(session, copy.state.id, only=named)}
+    standing = tuple(fresh.get(trial.id, trial) for trial in copy.state.trials)
+    if told <= _ABOUT_TRIALS:
+        state = replace(copy.state, trials=standing)
+    else:
+        case = cases.case_row(session, copy.state.id)
+        assert case is not None
+        state = _state(session, case, standing)
+    return Entry(revision=revision, state=state, seen=news[-1][0])
+
+
+def _state(session: Session, case: Mapping[str, Any], standing: tuple[TrialState, ...]) -> CaseState:
     """From rows: the trials as they stand, then the recorded events of the case as a whole, in their order."""
     job = jobs.job_row(session, case["job_id"])
     state = CaseState(
         id=case["id"],
-        trials=tuple(_trial_state(row) for row in trials.ledger_rows(session, case["id"])),
+        trials=standing,
         baselines_wanted=tuple(job["request"]["baselines"]),
         untimed=why_untimed(job["device"]),
         spills_allowed=job["request"].get("spills_allowed", True),
         cache_context=job["request"].get("cache_context", "warm"),
     )
-    standing = state.trials
     for document in cases.case_events(session, [case["id"]]).get(case["id"], []):
         state = apply(state, event_from_document(document))
     # The rows already hold what these events did to trials.

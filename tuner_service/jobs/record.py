@@ -46,8 +46,8 @@ def record(
         change = ledger.change(session, case_id, event, worker=worker)
         if change is None:
             return False
-        announce(session, job_id, change)
-    ledger.keep(change)
+        seen = announce(session, job_id, change)
+    ledger.keep(change, seen=seen)
     return True
 
 
@@ -59,21 +59,23 @@ def settle(database: Database, ledger: Ledger, job_id: str, case_id: str, result
         change = ledger.change(session, case_id, result, worker=None)
         if change is None:
             return False
-        announce(session, job_id, change)
-    ledger.keep(change)
+        seen = announce(session, job_id, change)
+    ledger.keep(change, seen=seen)
     return True
 
 
-def announce(session: Session, job_id: str, change: Change) -> None:
-    """Appends a change to the job's feed."""
+def announce(session: Session, job_id: str, change: Change) -> int:
+    """Appends a change to the job's feed; the last number that it got. Ledgers elsewhere catch up by what it says."""
+    seen = 0
     about: dict[str, Any] = {"case_id": change.case_id, "event": change.kind}
     for trial in change.trials:
-        jobs.add_job_event(session, job_id, "trial", about | _trial_news(trial))
+        seen = jobs.add_job_event(session, job_id, "trial", about | _trial_news(trial))
     settled = change.entry.state.settled
     if settled is not None:
         about |= {"winner": settled.winner, "reference": settled.reference, "error": settled.error}
     if settled is not None or not change.trials:
-        jobs.add_job_event(session, job_id, "case", about)
+        seen = jobs.add_job_event(session, job_id, "case", about)
+    return seen
 
 
 def _trial_news(trial: TrialState) -> dict[str, Any]:

@@ -27,6 +27,12 @@ def case_row(session: Session, case_id: str) -> dict[str, Any] | None:
     return None if case is None else _columns(case)
 
 
+def case_revision(session: Session, case_id: str) -> tuple[str, int] | None:
+    """A case's job, and the revision of its ledger."""
+    row = session.execute(select(Case.job_id, Case.revision).where(Case.id == case_id)).first()
+    return None if row is None else (row.job_id, row.revision)
+
+
 def case_rows(session: Session, job_id: str) -> list[dict[str, Any]]:
     """Every column of a job's cases, in the order of the request."""
     return [

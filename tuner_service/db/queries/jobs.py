@@ -146,11 +146,21 @@ def _case_documents(
     ]
 
 
-def add_job_event(session: Session, job_id: str, kind: str, document: Mapping[str, Any]) -> None:
-    """Appends to a job's feed."""
-    session.execute(
-        insert(JobEvent), [{"job_id": job_id, "kind": kind, "document": dict(document), "created_at": now()}]
-    )
+def add_job_event(session: Session, job_id: str, kind: str, document: Mapping[str, Any]) -> int:
+    """Appends to a job's feed; the event's sequence number."""
+    row = {"job_id": job_id, "kind": kind, "document": dict(document), "created_at": now()}
+    return session.execute(insert(JobEvent).values(row).returning(JobEvent.sequence)).scalar_one()
+
+
+def last_sequence(session: Session, job_id: str) -> int:
+    """The number of the last event of a job's feed; 0 for none."""
+    return session.execute(select(func.max(JobEvent.sequence)).where(JobEvent.job_id == job_id)).scalar_one() or 0
+
+
+def news(session: Session, job_id: str, *, after: int, limit: int) -> list[tuple[int, dict[str, Any]]]:
+    """Number and document of the events that a job's feed has after a number."""
+    query = select(JobEvent.sequence, JobEvent.document).where(JobEvent.job_id == job_id, JobEvent.sequence > after)
+    return [(row.sequence, row.document) for row in session.execute(query.order_by(JobEvent.sequence).limit(limit))]
 
 
 def list_job_events(session: Session, job_id: str, *, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:

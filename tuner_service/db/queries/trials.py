@@ -195,9 +195,11 @@ LEDGER_COLUMNS = (
 )
 
 
-def ledger_rows(session: Session, case_id: str) -> list[Mapping[str, Any]]:
-    """A case's trials in canonical order, with what the ledger reads."""
+def ledger_rows(session: Session, case_id: str, *, only: Iterable[str] | None = None) -> list[Mapping[str, Any]]:
+    """A case's trials in canonical order, with what the ledger reads; ``only`` those of these ids."""
     query = select(*LEDGER_COLUMNS).where(Trial.case_id == case_id).order_by(Trial.ordinal)
+    if only is not None:
+        query = query.where(Trial.id.in_(sorted(only)))
     return [row._mapping for row in session.execute(query)]  # type: ignore[misc]
 
 
