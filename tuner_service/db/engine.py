@@ -65,6 +65,7 @@ class Database:
                 "connect",
                 lambda connection, _record: postgres.prepare(connection, lock_wait_seconds=lock_wait_seconds),
             )
+            postgres.ask_idle_connections(self.engine)
             self._reading = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             self._writing = self.engine.execution_options(isolation_level="READ COMMITTED")
 

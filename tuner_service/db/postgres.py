@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
-from sqlalchemy import URL
-from sqlalchemy.engine import Connection
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy import URL, event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from tuner_service.db.models import Base
 from tuner_service.errors import DatabaseBusy, DatabaseFull, DatabaseProblem, DatabaseUnavailable
@@ -23,6 +26,8 @@ IDLE_SECONDS = 120
 """The server ends a transaction whose client says nothing for so long, so that its locks go."""
 POOL_SECONDS = 1.0
 """How long one try waits for a connection of the pool."""
+FRESH_SECONDS = 1.0
+"""A connection that was used so lately is not asked whether it is still there before it is used again."""
 
 _BUSY = {
     "55P03": "a lock was not given up in time",
@@ -61,7 +66,6 @@ def engine_options(url: URL, *, connections: int) -> dict[str, Any]:
         "pool_size": kept,
         "max_overflow": connections - kept,
         "pool_timeout": POOL_SECONDS,
-        "pool_pre_ping": True,
         "pool_use_lifo": True,
     }
 
@@ -83,6 +87,28 @@ def prepare(connection: Any, *, lock_wait_seconds: float) -> None:
     connection.execute(f"SELECT {told}")
     connection.autocommit = before
     connection.adapters.register_dumper(str, _text_dumper())
+
+
+def ask_idle_connections(engine: Engine) -> None:
+    """Has each connection that lay in the pool for a while asked whether it is still there, before it is lent.
+
+    What SQLAlchemy's ``pool_pre_ping`` does every time: a round trip for each short transaction.
+    """
+
+    def lay(_connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info["lies_since"] = time.monotonic()
+
+    def ask(connection: Any, record: ConnectionPoolEntry, _proxy: object) -> None:
+        if time.monotonic() - record.info.get("lies_since", math.inf) < FRESH_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except Exception as error:
+            # The pool makes a new one, and knows that all the older ones may be gone too.
+            raise InvalidatePoolError from error
+
+    event.listen(engine, "checkin", lay)
+    event.listen(engine, "checkout", ask)
 
 
 def translated(error: Exception, place: str) -> DatabaseProblem | None:

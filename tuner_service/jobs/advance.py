@@ -119,7 +119,7 @@ class Advancer:
 
     def _begin(self, job_id: str) -> None:
         with self._database.write() as session:
-            if jobs.lock_job(session, job_id)["state"] == "queued":
+            if jobs.enter_job(session, job_id) == "queued":
                 jobs.update_job(session, job_id, {"state": "running", "started_at": database_now(session)})
                 jobs.add_job_event(session, job_id, "job", {"state": "running"})
 

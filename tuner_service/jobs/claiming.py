@@ -47,7 +47,7 @@ def claim(database: Database, job_id: str, case_id: str, step: Step) -> Claim | 
     """Claims a step's trials; None when the job is not running any more, or another process has claimed the step."""
     key = f"{case_id}/{step_key(step)}"
     with database.write() as session:
-        if jobs.lock_job(session, job_id)["state"] != "running" or claims.get_claim(session, key) is not None:
+        if jobs.enter_job(session, job_id) != "running" or claims.get_claim(session, key) is not None:
             return None
         attempts = trials.attempts(session, conflicts(step))
         claimed_at = claims.insert_claim(
@@ -67,7 +67,7 @@ def standing_claims(database: Database, job_id: str, alive: Iterable[str]) -> li
     lost = [row for row in rows if row["key"] not in keys]
     if lost:
         with database.write() as session:
-            jobs.lock_job(session, job_id)
+            jobs.enter_job(session, job_id)
             there = claims.list_claims(session, job_id)
             for row in (row for row in lost if row in there):
                 trials.new_attempt(session, conflicts(step_from_document(row["step"])), lost=False)
@@ -107,7 +107,7 @@ def release(
     with database.write() as session:
         row = claims.get_claim(session, key)
         if row is not None:
-            jobs.lock_job(session, row["job_id"])
+            jobs.enter_job(session, row["job_id"])
             row = claims.get_claim(session, key)
         if row is None or claimed_at not in (None, row["created_at"]):
             return True

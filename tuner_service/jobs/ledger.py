@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,29 +62,37 @@ class Ledger:
 
         Call it in a writing transaction, and :meth:`keep` after its commit.
         """
-        entry = self._entry(session, case_id)
-        after = apply(entry.state, event)
-        if after is entry.state:
-            return None
-        pairs = zip(entry.state.trials, after.trials, strict=True)  # an event keeps their order
-        changed = tuple((old, new) for old, new in pairs if new is not old)
-        for old, trial in changed:
-            ended = trial.outcome != "pending" and old.outcome == "pending"
-            values = _trial_values(trial) | ({"finished_at": now(), "worker": worker} if ended else {})
-            trials.update_trial(session, trial.id, values)
-        kind = event_document(event)["event"]
-        values = {"revision": entry.revision + 1} | (_counts(after) if changed else {})
-        if isinstance(event, CaseSettled):
-            values |= {"settled": True, "result": record_document(event)}
-        elif name := _case_event_name(session, case_id, event):
-            cases.add_case_event(session, case_id, kind, name, event_document(event))
-        cases.update_case(session, case_id, values)
-        return Change(
-            case_id=case_id,
-            kind=kind,
-            trials=tuple(new for _, new in changed),
-            entry=Entry(revision=entry.revision + 1, state=after, seen=entry.seen),
-        )
+        changes = self.changes(session, case_id, (event,), worker=worker)
+        return changes[0] if changes else None
+
+    def changes(self, session: Session, case_id: str, events: Iterable[Event], *, worker: str | None) -> list[Change]:
+        """The same for several events, one after the other, with as few statements as for one."""
+        entry, made = self._entry(session, case_id), list[Change]()
+        columns: dict[str, dict[str, Any]] = {}
+        values: dict[str, Any] = {}
+        for event in events:
+            after = apply(entry.state, event)
+            if after is entry.state:
+                continue
+            pairs = zip(entry.state.trials, after.trials, strict=True)  # an event keeps their order
+            changed = tuple((old, new) for old, new in pairs if new is not old)
+            for old, trial in changed:
+                ended = trial.outcome != "pending" and old.outcome == "pending"
+                end = {"finished_at": now(), "worker": worker} if ended else {}
+                columns[trial.id] = columns.get(trial.id, {}) | _trial_values(trial) | end
+            kind = event_document(event)["event"]
+            if isinstance(event, CaseSettled):
+                values |= {"settled": True, "result": record_document(event)}
+            elif name := _case_event_name(session, case_id, event):
+                cases.add_case_event(session, case_id, kind, name, event_document(event))
+            entry = Entry(revision=entry.revision + 1, state=after, seen=entry.seen)
+            new_trials = tuple(new for _, new in changed)
+            made.append(Change(case_id=case_id, event=event, kind=kind, trials=new_trials, entry=entry))
+        if made:
+            trials.update_trials(session, columns)
+            counts = _counts(entry.state) if columns else {}
+            cases.update_case(session, case_id, {**values, **counts, "revision": entry.revision})
+        return made
 
     def keep(self, change: Change, *, seen: int) -> None:
         """Remembers the state that a committed change led to. ``seen``: the number of the feed's last word on it."""
@@ -128,6 +136,7 @@ class Change:
     """What an event changed."""
 
     case_id: str
+    event: Event
     kind: str
     """The event's word."""
     trials: tuple[TrialState, ...]

@@ -70,7 +70,7 @@ def open_case(database: Database, job_id: str, case_id: str, *, stopped: Callabl
             return False
         chunk = list(itertools.islice(planned, CHUNK_TRIALS))
         with database.write() as session:
-            if job_has_ended(jobs.lock_job(session, job_id)["state"]):
+            if job_has_ended(jobs.enter_job(session, job_id)):
                 return False
             if trials.count_trials(session, case_id) != first:
                 return False  # another process opens it too, and is ahead

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -26,7 +26,23 @@ def record(
     worker: str | None = None,
     device_seconds: float = 0.0,
 ) -> bool:
-    """Stores an event in one transaction; False when it changes nothing or may not.
+    """Stores an event in one transaction; False when it changes nothing or may not. See :func:`record_all`."""
+    about = (database, ledger, job_id, case_id, (event,))
+    return bool(record_all(*about, attempts=attempts, worker=worker, device_seconds=device_seconds))
+
+
+def record_all(
+    database: Database,
+    ledger: Ledger,
+    job_id: str,
+    case_id: str,
+    events: Sequence[Event],
+    *,
+    attempts: Mapping[str, int],
+    worker: str | None = None,
+    device_seconds: float = 0.0,
+) -> list[Event]:
+    """Stores events in one transaction; those that changed something and might.
 
     ``device_seconds``: for how long the task held the device since it last said so; it counts in any case.
 
@@ -36,25 +52,23 @@ def record(
     """
     with database.write() as session:
         try:
-            job = jobs.lock_job(session, job_id)
+            state = jobs.enter_job(session, job_id, device_seconds=device_seconds)
         except NotFound:
-            return False  # its worker was away for so long that the job ended and was pruned
-        if device_seconds:
-            jobs.use_device(session, job_id, device_seconds)
-        if job["state"] != "running" or _is_stale(session, event, attempts):
-            return False
-        change = ledger.change(session, case_id, event, worker=worker)
-        if change is None:
-            return False
-        seen = announce(session, job_id, change)
-    ledger.keep(change, seen=seen)
-    return True
+            return []  # its worker was away for so long that the job ended and was pruned
+        if state != "running":
+            return []
+        changes = ledger.changes(session, case_id, _standing(session, events, attempts), worker=worker)
+        if not changes:
+            return []
+        seen = announce(session, job_id, *changes)
+    ledger.keep(changes[-1], seen=seen)
+    return [change.event for change in changes]
 
 
 def settle(database: Database, ledger: Ledger, job_id: str, case_id: str, result: CaseSettled) -> bool:
     """Stores a case's result; False when it has one, or when its job does not run (any more)."""
     with database.write() as session:
-        if jobs.lock_job(session, job_id)["state"] != "running":
+        if jobs.enter_job(session, job_id) != "running":
             return False
         change = ledger.change(session, case_id, result, worker=None)
         if change is None:
@@ -64,18 +78,18 @@ def settle(database: Database, ledger: Ledger, job_id: str, case_id: str, result
     return True
 
 
-def announce(session: Session, job_id: str, change: Change) -> int:
-    """Appends a change to the job's feed; the last number that it got. Ledgers elsewhere catch up by what it says."""
-    seen = 0
-    about: dict[str, Any] = {"case_id": change.case_id, "event": change.kind}
-    for trial in change.trials:
-        seen = jobs.add_job_event(session, job_id, "trial", about | _trial_news(trial))
-    settled = change.entry.state.settled
-    if settled is not None:
-        about |= {"winner": settled.winner, "reference": settled.reference, "error": settled.error}
-    if settled is not None or not change.trials:
-        seen = jobs.add_job_event(session, job_id, "case", about)
-    return seen
+def announce(session: Session, job_id: str, *changes: Change) -> int:
+    """Appends changes to the job's feed; the last number that they got. Ledgers elsewhere catch up by what it says."""
+    told: list[tuple[str, dict[str, Any]]] = []
+    for change in changes:
+        about: dict[str, Any] = {"case_id": change.case_id, "event": change.kind}
+        told += [("trial", about | _trial_news(trial)) for trial in change.trials]
+        settled = change.entry.state.settled
+        if settled is not None:
+            about |= {"winner": settled.winner, "reference": settled.reference, "error": settled.error}
+        if settled is not None or not change.trials:
+            told.append(("case", about))
+    return jobs.add_job_events(session, job_id, told)
 
 
 def _trial_news(trial: TrialState) -> dict[str, Any]:
@@ -91,11 +105,18 @@ def _trial_news(trial: TrialState) -> dict[str, Any]:
     }
 
 
-def _is_stale(session: Session, event: Event, attempts: Mapping[str, int]) -> bool:
-    """Whether the event comes from a claim on its trial that is void by now."""
-    if not isinstance(event, Built | TrialMeasured | TrialChecked | TrialRejected):
-        return False
-    if event.trial not in attempts:
-        # A re-timing may find the default broken without a claim on it; anything else about it is not this claim's.
-        return not (isinstance(event, TrialRejected) and event.after_measured)
-    return trials.attempts(session, [event.trial]).get(event.trial) != attempts[event.trial]
+def _standing(session: Session, events: Sequence[Event], attempts: Mapping[str, int]) -> list[Event]:
+    """The events but those that come from a claim on their trial that is void by now."""
+    fenced = Built | TrialMeasured | TrialChecked | TrialRejected
+    claimed = {event.trial for event in events if isinstance(event, fenced) and event.trial in attempts}
+    current = trials.attempts(session, claimed) if claimed else {}
+    standing: list[Event] = []
+    for event in events:
+        if isinstance(event, fenced) and event.trial in attempts:
+            stands = current.get(event.trial) == attempts[event.trial]
+        else:
+            # A re-timing may find the default broken without a claim on it; else no claim tells of other trials.
+            stands = not isinstance(event, fenced) or (isinstance(event, TrialRejected) and event.after_measured)
+        if stands:
+            standing.append(event)
+    return standing

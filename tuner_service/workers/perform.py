@@ -1,4 +1,4 @@
-"""The handler of tasks: a step is performed, and each event goes to the ledger as soon as it comes."""
+"""The handler of tasks: a step is performed, and its events go to the ledger as soon as they come."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -35,10 +35,11 @@ from tuner_service.jobs.ending import end_job
 from tuner_service.jobs.ledger import Ledger
 from tuner_service.jobs.limits import limit_reached
 from tuner_service.jobs.opening import case_of
-from tuner_service.jobs.record import record
+from tuner_service.jobs.record import record_all
 from tuner_service.metrics import ARTIFACT_OUTAGES, count_event
 from tuner_service.workers.held import Held, HeldDevices
 from tuner_service.workers.patience import patiently
+from tuner_service.workers.recording import Recording
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +112,16 @@ class Worker:
             return
         step, case = step_from_document(task.payload["step"]), case_of(task.payload["case"])
         held = Held(self._clock if task.queue == "device" else lambda: 0.0)
-        events = self._tools.perform(step, state, case, device_id=task.device_id, cancelled=cancelled)
+        events = _closing(self._tools.perform(step, state, case, device_id=task.device_id, cancelled=cancelled))
         stopped = False
         with self._held.holding(held, task.job_id):
             try:
-                for event in _closing(events):
-                    self._patiently(partial(self._record, task, event, held.lap()), cancelled)
-                    held.go_on()
+                if task.queue == "device":
+                    for event in events:
+                        self._patiently(partial(self._record, task, (event,), held.lap()), cancelled)
+                        held.go_on()
+                else:
+                    self._record_together(task, events, cancelled)
             except Cancelled:
                 stopped = True
             except BaseException:
@@ -186,18 +190,25 @@ class Worker:
     def _patiently(self, action: Callable[[], T], cancelled: Callable[[], bool] = lambda: False) -> T:
         return patiently(action, seconds=self._patience_seconds, cancelled=cancelled)
 
-    def _record(self, task: Task, event: Event, device_seconds: float) -> None:
-        stored = record(
+    def _record_together(self, task: Task, events: Iterable[Event], cancelled: Callable[[], bool]) -> None:
+        """What is built need not wait until what was built before it is written."""
+        write = partial(self._record, task, device_seconds=0.0)
+        with Recording(lambda made: self._patiently(partial(write, made), cancelled)) as recording:
+            for event in events:
+                recording.put(event)
+
+    def _record(self, task: Task, events: Sequence[Event], device_seconds: float) -> None:
+        stored = record_all(
             self._database,
             self._ledger,
             task.job_id,
             task.payload["case_id"],
-            event,
+            events,
             attempts=task.payload["attempts"],
             worker=self.name,
             device_seconds=device_seconds,
         )
-        if stored:
+        for event in stored:
             count_event(event, device_seconds=device_seconds)
             self._faults.pop(task.job_id, None)
             self._recorded(task.job_id, event)

@@ -68,7 +68,7 @@ def finished_job(served: Any, *, rows: int = 4, kernel: str = "softmax", best: i
         for trial in trials:
             code = {"source_sha256": hashlib.sha256(trial["id"].encode()).hexdigest(), "artifact_sha256": "c" * 64}
             measured = {"outcome": "measured", "timing": {"device_batch": phase}, "code": code}
-            trial_queries.update_trial(session, trial["id"], measured)
+            trial_queries.update_trials(session, {trial["id"]: measured})
         case_queries.update_case(session, case["id"], {"settled": True, "result": result, "measured": len(trials)})
         event = {"event": "revalidated", **again, "rejection": None}
         case_queries.add_case_event(session, case["id"], "revalidated", winner, event)
@@ -111,7 +111,7 @@ def add_files(served: Any, job_id: str) -> None:
             files={},
         )
         with database.write() as session:
-            trial_queries.update_trial(session, trial["id"], {"source_sha256": sha256})
+            trial_queries.update_trials(session, {trial["id"]: {"source_sha256": sha256}})
     with database.read() as session:
         cases = case_queries.case_rows(session, job_id)
     for case in cases:

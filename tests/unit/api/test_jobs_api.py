@@ -224,7 +224,7 @@ def test_a_source_is_shown_whole_in_parts_and_as_a_folder(served: Any) -> None:
     )
     served.context.runtime.sources[source.source_sha256] = source
     with served.context.database.write() as session:
-        trial_queries.update_trial(session, pending, {"source_sha256": source.source_sha256})
+        trial_queries.update_trials(session, {pending: {"source_sha256": source.source_sha256}})
     document = served.http.get(path).json()
     schemas.SourceDocument.model_validate(document)
     assert document["build_command"] == ["gcc", "-O3", "kernel.c"]

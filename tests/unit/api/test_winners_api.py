@@ -49,7 +49,7 @@ def settle(served: Any, rows: int, *, eps: float = 1e-6, finals: bool = False, w
     }
     with database.write() as session:
         measured = {"outcome": "measured", "timing": timing, "code": {"source_sha256": "ab" * 32}}
-        trial_queries.update_trial(session, trial["id"], measured)
+        trial_queries.update_trials(session, {trial["id"]: measured})
         case_queries.update_case(session, case["id"], {"settled": True, "result": settled})
         if finals:
             samples = {"protocol": "finals", "samples_seconds": {trial["id"]: [3e-6, 5e-6, 9e-6]}}

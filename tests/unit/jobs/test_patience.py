@@ -52,7 +52,7 @@ def test_a_task_that_ran_through_an_outage_records_everything_once(
     service: Any, submitted: str, database: Database, monkeypatch: pytest.MonkeyPatch, check_sum: Any
 ) -> None:
     service.worker._patience_seconds = 60.0
-    calls = {"record": 0, "release": 0}
+    calls = {"record_all": 0, "release": 0}
 
     def flaky(name: str) -> None:
         real = getattr(perform, name)
@@ -68,7 +68,7 @@ def test_a_task_that_ran_through_an_outage_records_everything_once(
 
         monkeypatch.setattr(perform, name, call)
 
-    flaky("record")
+    flaky("record_all")
     flaky("release")
     job = service.finish(submitted)
     assert job["state"] == "succeeded"

@@ -26,22 +26,24 @@ def artifact_bytes(session: Session, name: str, *, limit_bytes: int) -> bytes | 
 
 def put_artifacts(session: Session, blobs: Mapping[str, bytes]) -> None:
     """Stores each under its name, over what is there. The same bytes again write nothing, unless those are old."""
+    if not blobs:
+        return
     insert = sqlite.insert if session.get_bind().dialect.name == "sqlite" else postgresql.insert
     stamp = now()
     # One order for all writers: two that put the same names never wait for each other in a circle.
-    for name in sorted(blobs):
-        row = {"name": name, "data": blobs[name], "size_bytes": len(blobs[name]), "created_at": stamp}
-        new = insert(SharedArtifact).values(row)
-        replaced = {column: getattr(new.excluded, column) for column in ("data", "size_bytes", "created_at")}
-        session.execute(
-            new.on_conflict_do_update(
-                index_elements=[SharedArtifact.name],
-                set_=replaced,
-                where=or_(
-                    SharedArtifact.data != new.excluded.data, SharedArtifact.created_at <= _before(_YOUNG_SECONDS)
-                ),
-            )
+    rows = [
+        {"name": name, "data": blobs[name], "size_bytes": len(blobs[name]), "created_at": stamp}
+        for name in sorted(blobs)
+    ]
+    new = insert(SharedArtifact).values(rows)
+    replaced = {column: getattr(new.excluded, column) for column in ("data", "size_bytes", "created_at")}
+    session.execute(
+        new.on_conflict_do_update(
+            index_elements=[SharedArtifact.name],
+            set_=replaced,
+            where=or_(SharedArtifact.data != new.excluded.data, SharedArtifact.created_at <= _before(_YOUNG_SECONDS)),
         )
+    )
 
 
 def resting_artifacts(session: Session, kind: str, *, seconds: float, after: str, limit: int) -> list[str]:

@@ -54,6 +54,23 @@ def update_job(session: Session, job_id: str, values: Mapping[str, Any]) -> None
     session.execute(update(Job).where(Job.id == job_id).values(**values))
 
 
+def enter_job(session: Session, job_id: str, *, device_seconds: float = 0.0) -> str:
+    """Locks a job as :func:`lock_job` does; its state is all that is read. NotFound.
+
+    ``device_seconds``: for how long a task of the job held its device; it is counted.
+    """
+    there = (Job.id == job_id, Job.state != PRUNING)
+    if device_seconds:
+        used = update(Job).where(*there).values(device_seconds=Job.device_seconds + device_seconds)
+        state = session.execute(used.returning(Job.state)).scalar_one_or_none()
+    else:
+        query = select(Job.state).where(*there).with_for_update(key_share=True)
+        state = session.execute(query).scalar_one_or_none()
+    if state is None:
+        raise NotFound("job", job_id)
+    return state
+
+
 def use_device(session: Session, job_id: str, seconds: float) -> None:
     """Counts time for which a task of the job held its device."""
     session.execute(update(Job).where(Job.id == job_id).values(device_seconds=Job.device_seconds + seconds))
@@ -148,8 +165,15 @@ def _case_documents(
 
 def add_job_event(session: Session, job_id: str, kind: str, document: Mapping[str, Any]) -> int:
     """Appends to a job's feed; the event's sequence number."""
-    row = {"job_id": job_id, "kind": kind, "document": dict(document), "created_at": now()}
-    return session.execute(insert(JobEvent).values(row).returning(JobEvent.sequence)).scalar_one()
+    return add_job_events(session, job_id, [(kind, document)])
+
+
+def add_job_events(session: Session, job_id: str, events: Sequence[tuple[str, Mapping[str, Any]]]) -> int:
+    """Appends several, kind and document each, in their order; the last one's sequence number."""
+    stamp = now()
+    rows = [{"job_id": job_id, "kind": kind, "document": dict(told), "created_at": stamp} for kind, told in events]
+    inserted = insert(JobEvent).returning(JobEvent.sequence, sort_by_parameter_order=True)
+    return list(session.scalars(inserted, rows))[-1]
 
 
 def last_sequence(session: Session, job_id: str) -> int:

@@ -209,9 +209,10 @@ def insert_trials(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
         session.execute(insert(Trial), [dict(row) for row in rows])
 
 
-def update_trial(session: Session, trial_id: str, values: Mapping[str, Any]) -> None:
-    """Changes columns of one trial."""
-    session.execute(update(Trial).where(Trial.id == trial_id).values(**values))
+def update_trials(session: Session, values: Mapping[str, Mapping[str, Any]]) -> None:
+    """Changes columns of trials: trial id → column → value."""
+    if values:
+        session.execute(update(Trial), [{"id": trial_id, **columns} for trial_id, columns in values.items()])
 
 
 def count_trials(session: Session, case_id: str) -> int:
