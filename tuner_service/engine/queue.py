@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import math
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -36,6 +39,8 @@ GIVE_UP_SECONDS = 60.0
 CONNECTION_SECONDS = 3.0
 """A call that gets no connection within this time fails: requests of people wait for it."""
 RECONNECT_SECONDS = 2.0
+FRESH_SECONDS = 1.0
+"""A connection that was used so lately is used again without a question."""
 CONNECTIONS = 4
 KEEP_ALIVE: Mapping[str, Any] = {
     "connect_timeout": 5,
@@ -74,6 +79,8 @@ SELECT job.id FROM procrastinate_jobs AS job LEFT JOIN procrastinate_workers AS 
    FOR UPDATE OF job SKIP LOCKED
 """
 _T = TypeVar("_T")
+_LAST_USED: MutableMapping[psycopg.AsyncConnection[Any], float] = weakref.WeakKeyDictionary()
+"""Pooled connection → when it was given back (monotonic clock)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +269,8 @@ class PostgresQueue:
                 timeout=CONNECTION_SECONDS,
                 # Given up soon, so that the next call tries at once: the pool's own pauses grow without bound.
                 reconnect_timeout=RECONNECT_SECONDS,
-                check=AsyncConnectionPool.check_connection,
+                reset=_used,
+                check=_check_idle,
                 configure=_commit_each,
                 open=False,
             )
@@ -356,6 +364,16 @@ class PostgresQueue:
 async def _commit_each(connection: psycopg.AsyncConnection[Any]) -> None:
     """Most calls are one statement: two round trips less for each."""
     await connection.set_autocommit(True)
+
+
+async def _used(connection: psycopg.AsyncConnection[Any]) -> None:
+    _LAST_USED[connection] = time.monotonic()
+
+
+async def _check_idle(connection: psycopg.AsyncConnection[Any]) -> None:
+    """A round trip less for a call: what answered a moment ago is not asked whether it is still there."""
+    if time.monotonic() - _LAST_USED.get(connection, -math.inf) >= FRESH_SECONDS:
+        await AsyncConnectionPool.check_connection(connection)
 
 
 async def _ended(*tasks: asyncio.Task[Any]) -> None:

@@ -63,10 +63,12 @@ class Advancer:
         """Does what can be done for a job now. NotFound; DatabaseProblem and DeviceAwaited (try again later)."""
         with self._database.read() as session:
             job = jobs.job_row(session, job_id)
+            limit = limit_reached(session, job) if job["state"] == "running" else None
         if job_has_ended(job["state"]):
             return
         try:
-            if job["state"] == "running" and self._stop_at_limit(job_id):
+            if limit is not None:
+                self._stop_at_limit(job_id, limit)
                 return
             bound = self._bound(job)
             self._check_device(bound)
@@ -125,8 +127,7 @@ class Advancer:
 
     def _work(self, job: Mapping[str, Any]) -> None:
         """Hands out steps, earlier cases first, as far as there is room; ends the job when every case is settled."""
-        alive = self._engine.in_flight(job["id"])
-        standing = standing_claims(self._database, job["id"], alive)
+        standing = standing_claims(self._database, job["id"], self._engine.in_flight(job["id"]))
         room = Counter({"compile": self._compiles(job), "device": DEVICE_TASKS})
         room.subtract(queue_of(one.step) for one in standing)
         with self._database.read() as session:
@@ -136,7 +137,7 @@ class Advancer:
             if row["settled"]:
                 continue
             self._check_program(row)
-            if not self._open(job["id"], row["id"]):
+            if not (row["opened"] or self._open(job["id"], row["id"])):
                 return
             unsettled += not self._advance_case(job, row, [c for c in standing if c.case_id == row["id"]], room)
             if not any(left > 0 for left in room.values()):
@@ -164,27 +165,22 @@ class Advancer:
             self._again(job_id)
         return False
 
-    def _stop_at_limit(self, job_id: str) -> bool:
-        """Whether the job has reached a limit: nothing more is begun then, and the job ends with its last task.
+    def _stop_at_limit(self, job_id: str, limit: str) -> None:
+        """The job has reached a limit: nothing more is begun, and the job ends with its last task.
 
         Its device need not be there for that. Cases that lack nothing keep what they found.
         """
-        with self._database.read() as session:
-            limit = limit_reached(session, jobs.job_row(session, job_id))
-        if limit is None:
-            return False
         self._engine.withdraw(job_id)
         standing = standing_claims(self._database, job_id, self._engine.in_flight(job_id))
         with self._database.read() as session:
             rows = [row for row in cases.case_rows(session, job_id) if not row["settled"]]
         if standing:
-            return True
+            return
         complete = [row["opened"] and self._settled_by_what_is_there(job_id, row["id"]) for row in rows]
         if all(complete):
             end_job(self._database, job_id, "succeeded")
         else:
             end_at_limit(self._database, self._ledger, job_id, limit)
-        return True
 
     def _settled_by_what_is_there(self, job_id: str, case_id: str) -> bool:
         with self._database.read() as session:
