@@ -221,9 +221,8 @@ def main() -> int:
     if asked.json:
         print(json.dumps({"machine": about, **summary, "measured": found}, indent=1))
     else:
-        print(
-            f"{before['cores']} cores of {before['cpu']}; load {before['load'][0]:.2f} before, {os.getloadavg()[0]:.2f} after"
-        )
+        loads = f"load {before['load'][0]:.2f} before, {about['load_after'][0]:.2f} after"
+        print(f"{before['cores']} cores of {before['cpu']}; {loads}")
         print(f"{'':34}{'embedded':>30}{'scaled out':>30}")
         for name, of in summary["lines"].items():
             print(f"{name:34}{_span(of['embedded']):>30}{_span(of['postgres']):>30}")

@@ -29,6 +29,7 @@ WORKERS: tuple[tuple[str, ...], ...] = (
     ("--compile-only", "--compile-slots", "1"),
 )
 """Three on one host: one has the device and leaves compiling to the others, each of which has one slot."""
+_COMMON = {"TUNER_COMPILE_ONLY_DEVICES": "none"}
 PARTS = ("service", "workers", "database", "children")
 
 
@@ -80,7 +81,8 @@ def embedded(folder: Path) -> Iterator[Services]:
     folder.mkdir()
     services = Services("embedded")
     with _ended(services):
-        _serve(services, {"TUNER_DATA_DIR": str(folder / "data"), "TUNER_LOCK_DIR": str(folder / "locks")}, folder)
+        places = {"TUNER_DATA_DIR": str(folder / "data"), "TUNER_LOCK_DIR": str(folder / "locks")}
+        _serve(services, {**_COMMON, **places}, folder)
         yield services
 
 
@@ -96,7 +98,12 @@ def scaled_out(folder: Path, cluster: PostgresCluster, *, paper: bool = False) -
     upgrade(database)
     database.close()
     services = Services("postgres", cluster)
-    environment = {"TUNER_ENGINE": "postgres", "TUNER_DATABASE_URL": url, "TUNER_LOCK_DIR": str(folder / "locks")}
+    environment = {
+        **_COMMON,
+        "TUNER_ENGINE": "postgres",
+        "TUNER_DATABASE_URL": url,
+        "TUNER_LOCK_DIR": str(folder / "locks"),
+    }
     with _ended(services):
         _serve(services, {**environment, "TUNER_DATA_DIR": str(folder / "service")}, folder)
         environment["TUNER_DATA_DIR"] = str(folder / "host")
@@ -110,7 +117,6 @@ def scaled_out(folder: Path, cluster: PostgresCluster, *, paper: bool = False) -
 
 
 def _serve(services: Services, environment: dict[str, str], folder: Path) -> None:
-    environment = {"TUNER_COMPILE_ONLY_DEVICES": "none", **environment}
     services.service = Process("serve", [*TUNER, "serve", "--port", "0"], environment, folder)
     services.client = Client(services.service.await_line("listening on ").removeprefix("listening on "))
 

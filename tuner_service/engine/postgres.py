@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 3.0
 """Between two signs of life."""
 POLL_SECONDS = 1.0
-"""A notice may get lost: idle slots look by themselves, and running tasks are asked after, so often."""
+"""A notice may get lost: what waits for idle slots is looked for, and running tasks are asked after, so often."""
 LAST_LOOK_SECONDS = 0.05
 
 
@@ -87,7 +87,7 @@ class PostgresEngine:
         self._running: dict[int, _Running] = {}
         self._doubtful = False
         """A task may have been taken without our hearing of it."""
-        self._notices = Notices(poll_seconds=POLL_SECONDS)
+        self._notices = Notices()
         self._draining, self._stopping, self._gave_up = threading.Event(), threading.Event(), threading.Event()
         self._compiles = CompileCount()
         self._outage = Outage(worker_id)
@@ -186,11 +186,11 @@ class PostgresEngine:
 
     def _work(self, slot: str | None) -> None:
         """One slot: takes tasks until it is told to stop, whatever happens to the database."""
-        waits, noticed = pauses(), True
+        waits = pauses()
         while not (self._stopping.is_set() or self._draining.is_set()):
             seen, queues = self._notices.count, self._queues(slot)
             try:
-                worked = bool(queues) and self._take(queues, noticed)
+                worked = bool(queues) and self._take(queues)
             except DatabaseProblem as problem:
                 self._outage.begins(problem)
                 self._stopping.wait(next(waits))
@@ -200,17 +200,14 @@ class PostgresEngine:
                 self._stopping.wait(next(waits))
                 continue
             waits = pauses()
-            noticed = worked or self._notices.wait(queues, seen)
+            if not worked:
+                self._notices.wait(slot, seen, ended=self._is_leaving)
 
-    def _take(self, queues: Sequence[str], noticed: bool) -> bool:
-        """Takes a task and does it; False when there was none. DatabaseProblem, and nothing is taken then.
-
-        ``noticed``: it was said that there may be one.
-        """
+    def _take(self, queues: Sequence[str]) -> bool:
+        """Takes a task and does it; False when there was none. DatabaseProblem, and nothing is taken then."""
         if queues[0].startswith("device:"):
             running = self._fetch(queues) if self._takes(queues[0].partition(":")[2]) else None
             if running is not None:
-                self._pass_on(noticed)
                 with self._gate(running) as granted:
                     if granted and self._begin(running):
                         self._perform(running)
@@ -220,18 +217,12 @@ class PostgresEngine:
             # The gate first: what this host may not compile now, another one may.
             with self._quiet.compiling(stopping=self._is_leaving) as granted:
                 running = self._fetch(queues) if granted else None
-                if running is not None:
-                    self._pass_on(noticed)
-                    if not running.cancelled.is_set():
-                        self._perform(running)
+                if running is not None and not running.cancelled.is_set():
+                    self._perform(running)
         if running is None:
             return False
         self._finish(running)
         return True
-
-    def _pass_on(self, noticed: bool) -> None:
-        if not noticed:
-            self._notices.wake()  # where one notice was lost, others may have been
 
     def _gate(self, running: _Running) -> AbstractContextManager[bool]:
         """Lets a device's task in; not once it is cancelled, or this process begins nothing more."""
@@ -337,7 +328,8 @@ class PostgresEngine:
             log.exception("the failure of task %s could not be recorded", task.key)
 
     def _watch(self) -> None:
-        """Signs of life, and tasks that are not ours any more. Goes on until everything has ended."""
+        """Signs of life, tasks that are not ours any more, and tasks that no notice told of. Goes on until everything
+        has ended."""
         beaten = time.monotonic() - BEAT_SECONDS
         while not self._gave_up.is_set():
             try:
@@ -345,6 +337,7 @@ class PostgresEngine:
                     self._beat(self._worker)
                     beaten = time.monotonic()
                 self._look_after()
+                self._look_for()
             except DatabaseProblem as problem:
                 self._outage.begins(problem)
             if self._stopping.is_set() and not self._is_busy():
@@ -379,6 +372,12 @@ class PostgresEngine:
             running = self._running.get(row_id)
         if running is not None:
             running.cancelled.set()
+
+    def _look_for(self) -> None:
+        """One question for all idle slots: does anything wait that no notice told of?"""
+        queues = {queue for slot in self._notices.idle for queue in self._queues(slot)}
+        if queues and not self._is_leaving() and self._queue.waits(sorted(queues)):
+            self._notices.wake()
 
     def _is_leaving(self) -> bool:
         return self._stopping.is_set() or self._draining.is_set()

@@ -63,6 +63,9 @@ SELECT id, queueing_lock AS key FROM procrastinate_jobs
 _DOING = """
 SELECT id, abort_requested, args FROM procrastinate_jobs WHERE worker_id = %(worker)s AND status = 'doing'
 """
+_WAITING = """
+SELECT EXISTS (SELECT 1 FROM procrastinate_jobs WHERE queue_name = ANY(%(queues)s) AND status = 'todo') AS waits
+"""
 _BEAT = """
 UPDATE procrastinate_workers SET last_heartbeat = now() WHERE id = %(worker)s RETURNING id
 """
@@ -164,6 +167,10 @@ class PostgresQueue:
     def begin(self, row_id: int) -> bool:
         """Notes that a task that was taken is performed from now on; False when it was given up, or is gone."""
         return bool(self._ask(self._all(_BEGIN, id=row_id)))
+
+    def waits(self, queues: Sequence[str]) -> bool:
+        """Whether a task waits in one of these queues."""
+        return bool(self._ask(self._all(_WAITING, queues=list(queues)))[0]["waits"])
 
     def finish(self, row_id: int) -> None:
         """Deletes a row that was taken; one that is gone already is no fault."""

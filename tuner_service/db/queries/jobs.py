@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from tuner_service.db.case_json import CASE_COLUMNS, EVENT_COLUMNS, RETIMES, SHOWN_EVENTS, case_document
