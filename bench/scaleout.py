@@ -69,7 +69,7 @@ def job(columns: int, space: Mapping[str, Any]) -> dict[str, Any]:
 def throughput(services: Services, columns: int, space: Mapping[str, Any]) -> dict[str, Any]:
     """One job from its POST to its end."""
     before = services.cpu()
-    ended = services.client.wait(services.client.submit(job(columns, space))["id"])
+    ended = services.client.wait(services.client.submit(job(columns, space))["id"], poll_seconds=2.0)
     cpu = services.cpu().since(before)
     assert ended["state"] == "succeeded", ended["error"]
     built = [trial for trial in services.client.trials(ended["id"]) if trial["stage"] != "constraints"]
@@ -103,13 +103,14 @@ def start(services: Services, columns: int) -> dict[str, float]:
 
 def measure(rounds: int, tries: int, space: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Everything, in turn on one engine and on the other."""
+    on_paper = {**space, "unroll": [1]}  # the actors of paper know a hundred candidates apart
     found: dict[str, Any] = {name: {"jobs": [], "starts": [], "paper": []} for name in ("embedded", "postgres")}
     with ExitStack() as stack:
         cluster = stack.enter_context(server(folder))
         for turn in range(rounds):
-            found["embedded"]["paper"].append(paper_seconds(folder / f"paper-{turn}", job(33, space)))
+            found["embedded"]["paper"].append(paper_seconds(folder / f"paper-{turn}", job(33, on_paper)))
             with scaled_out(folder / f"paper-out-{turn}", cluster, paper=True) as services:
-                found["postgres"]["paper"].append(_paper_out(services, space))
+                found["postgres"]["paper"].append(_paper_out(services, on_paper))
         both = [
             stack.enter_context(embedded(folder / "embedded")),
             stack.enter_context(scaled_out(folder / "scaled-out", cluster)),

@@ -132,10 +132,11 @@ class Advancer:
         room.subtract(queue_of(one.step) for one in standing)
         with self._database.read() as session:
             rows = cases.case_rows(session, job["id"])
+        open_rows, at_work = [row for row in rows if not row["settled"]], {one.case_id for one in standing}
+        if not any(left > 0 for left in room.values()) and all(row["id"] in at_work for row in open_rows):
+            return  # no room, and no case is settled while something of it is in flight: none need be read
         unsettled = 0
-        for row in rows:
-            if row["settled"]:
-                continue
+        for row in open_rows:
             self._check_program(row)
             if not (row["opened"] or self._open(job["id"], row["id"])):
                 return

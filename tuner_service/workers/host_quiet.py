@@ -16,7 +16,7 @@ from pathlib import Path
 
 from search.measuring.device_lock import open_lock
 
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.05
 
 
 class HostQuietGate:
