@@ -7,7 +7,8 @@
     libraries/<library sha256>.so     shared libraries; a batch shares one (.cubin: of a GPU)
 
 Every file is written beside its place and renamed into it, so that several processes may share a store and a killed
-one leaves no half file under a final name. Nothing is ever changed in place.
+one leaves no half file under a final name. Nothing is ever changed in place. What is saved or found again is as young
+as what is new (its time of change says so), so that what rests may be removed beside those who work.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ from search.lowering.contract import Artifact, CodeFacts, Source
 _HEX = frozenset("0123456789abcdef")
 SUFFIXES = ("so", "cubin")
 """Of libraries: for a CPU, for a GPU."""
+KINDS = ("built", "libraries", "sources")
+"""Its folders; builds first, which name what is in the others."""
 
 
 class ArtifactStore:
@@ -82,9 +86,30 @@ class ArtifactStore:
             path = self._path("libraries", artifact.library_sha256, "cubin" if artifact.architecture else "so")
             if hashlib.sha256(path.read_bytes()).hexdigest() != artifact.library_sha256:
                 return None
+            _freshen(path)
+            _freshen(self._path("built", key, "json"))
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return Artifact(**{**vars(artifact), "library_path": str(path)}), facts
+
+    def resting(self, kind: str, *, seconds: float) -> Iterator[str]:
+        """Files ``kind/…`` that nobody saved or found for so long, what killed writers left included. OSError."""
+        folder = self.folder / kind
+        if folder.is_dir():
+            yield from (f"{kind}/{path.name}" for path in folder.iterdir() if _rests(path, seconds))
+
+    def remove(self, names: Sequence[str], *, seconds: float) -> int:
+        """Removes those of these files that nobody saved or found for so long, up to now; how many. OSError."""
+        removed = 0
+        for path in (self.folder / name for name in names):
+            if _rests(path, seconds):
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+    def trim(self, *, seconds: float) -> int:
+        """Removes whatever rested for so long: for a store that is not the only one; how many files went. OSError."""
+        return sum(self.remove(list(self.resting(kind, seconds=seconds)), seconds=seconds) for kind in KINDS)
 
     def _path(self, kind: str, key: str, suffix: str) -> Path:
         if not key or len(key) > 64 or not set(key) <= _HEX:
@@ -96,6 +121,7 @@ class ArtifactStore:
         """Atomic: the final name never shows a partial file. A file already there stays if it is whole."""
         with contextlib.suppress(OSError):  # not there, or not to be read: written anew
             if path.stat().st_size == len(data) and path.read_bytes() == data:
+                _freshen(path)
                 return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -106,6 +132,18 @@ class ArtifactStore:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def _freshen(path: Path) -> None:
+    with contextlib.suppress(OSError):  # removed just now, or not ours to change
+        os.utime(path)
+
+
+def _rests(path: Path, seconds: float) -> bool:
+    try:
+        return path.stat().st_mtime <= time.time() - seconds
+    except FileNotFoundError:
+        return False
 
 
 def export(source: Source, folder: str | Path) -> tuple[Path, ...]:

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 from search.device.spec import DeviceSpec
 from search.lowering.blobs import Blobs
 from search.lowering.contract import Source
+from search.lowering.store import ArtifactStore
 from tuner_service.api import kinds
 from tuner_service.api.problems import ProblemError
 from tuner_service.db.engine import Database
@@ -102,6 +103,11 @@ class Runtime(Protocol):
 
         ArtifactsUnavailable, DatabaseProblem.
         """
+        ...
+
+    @property
+    def artifact_store(self) -> ArtifactStore:
+        """The artifacts in the data directory."""
         ...
 
     @property

@@ -37,7 +37,8 @@ class PrunedDocument(Document):
     finished_before: str = Field(description="Jobs that ended before went.")
     removed: dict[str, int] = Field(
         description="Rows that this call removed, or would have: `jobs`, `cases`, `trials`, `events`, "
-        "`idempotency_keys`, `queue_tasks`; `artifacts` once all jobs are gone, where machines share a store."
+        "`idempotency_keys`, `queue_tasks`; once all jobs are gone `artifacts`, and, where machines share a store, "
+        "`copies` of them in this process's data directory."
     )
     kept: list[KeptJob] = Field(description="Of these, at most a thousand.")
     kept_total: int

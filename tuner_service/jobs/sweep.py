@@ -1,4 +1,4 @@
-"""Artifacts that nothing refers to any more leave the store that machines share.
+"""Artifacts that nothing refers to any more leave the store that machines share, or that the only machine has.
 
 Whoever builds or fetches something puts it before the ledger refers to it, and so makes it young. What is old when the
 store is listed, named nowhere when the ledger is read after that, and still old when it is removed, is nobody's.
@@ -7,8 +7,9 @@ store is listed, named nowhere when the ledger is read after that, and still old
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from search.lowering.blobs import Blobs
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import pruning
 
@@ -19,9 +20,21 @@ TRIALS_AT_ONCE = 5000
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def sweep(database: Database, blobs: Blobs, *, seconds: float) -> int:
+class Store(Protocol):
+    """``search.lowering.blobs.Blobs`` of machines, or ``search.lowering.store.ArtifactStore`` of one: see there."""
+
+    def resting(self, kind: str, *, seconds: float) -> Iterator[str]:
+        """Names that begin with ``kind/`` and that nobody put for so long."""
+        ...
+
+    def remove(self, names: Sequence[str], *, seconds: float) -> int:
+        """Remove those of these that nobody put for so long, up to now; how many."""
+        ...
+
+
+def sweep(database: Database, blobs: Store, *, seconds: float) -> int:
     """Removes libraries and sources that nobody put for so long and nothing names, and the records of builds that
-    nobody used for so long: how many blobs went. DatabaseProblem, ArtifactsUnavailable: some may be gone then.
+    nobody used for so long: how many blobs went. DatabaseProblem, ArtifactsUnavailable, OSError: some may be gone then.
 
     Headers stay: they are few, and sources name them. A record of a build is a note, and made again by the next build.
     """
@@ -30,7 +43,8 @@ def sweep(database: Database, blobs: Blobs, *, seconds: float) -> int:
     old: dict[str, list[str]] = {}
     for kind in ("libraries", "sources"):
         for name in blobs.resting(kind, seconds=seconds):
-            old.setdefault(name.partition("/")[2], []).append(name)
+            file = name.partition("/")[2]
+            old.setdefault(file.partition(".")[0] or file, []).append(name)
     if old:
         _leave_out_referenced(database, old)
     return removed + blobs.remove(sorted(name for names in old.values() for name in names), seconds=seconds)

@@ -37,6 +37,7 @@ from tuner_service.workers.handlers import Handlers
 from tuner_service.workers.holding import Holding, this_place
 from tuner_service.workers.host_quiet import HostQuietGate
 from tuner_service.workers.observing import observed, observed_failure
+from tuner_service.workers.own_copies import OwnCopies
 from tuner_service.workers.perform import Worker
 from tuner_service.workers.runtime import RuntimeTools
 from tuner_service.workers.selection import check_selection, compile_only_names, is_selected, named
@@ -234,8 +235,10 @@ class WorkerProcess:
             engine.start()
             watch.start()
             ready(self._ready_line())
+            copies = OwnCopies(self.database, self.artifacts.store)
             while not self._leaving.wait(1.0):
                 self._room.look()
+                copies.look()
                 if time.monotonic() - self._used >= REST_AFTER_SECONDS:
                     tools.rest()
                     self._used = time.monotonic()

@@ -15,6 +15,7 @@ from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.blobs import Blobs
 from search.lowering.contract import Source
+from search.lowering.store import ArtifactStore
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import devices as device_queries
 from tuner_service.engine.local import LocalEngine
@@ -202,6 +203,11 @@ class Runtime:
     def live_workers(self) -> int | None:
         """None: this process compiles and measures by itself."""
         return None
+
+    @property
+    def artifact_store(self) -> ArtifactStore:
+        """The artifacts in the data directory."""
+        return self.artifacts.store
 
     @property
     def shared_artifacts(self) -> Blobs | None:

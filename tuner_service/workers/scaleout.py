@@ -14,6 +14,7 @@ from search.errors import InvalidInput
 from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.blobs import Blobs
 from search.lowering.contract import Source
+from search.lowering.store import ArtifactStore
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import Leadership, announce_wake
 from tuner_service.db.queries import cases, jobs
@@ -213,6 +214,11 @@ class ScaleOutRuntime:
         else:
             cancel(self._hurried, self._engine, job_id)
         self.wake(job_id)
+
+    @property
+    def artifact_store(self) -> ArtifactStore:
+        """The artifacts in the data directory."""
+        return self._artifacts.store
 
     @property
     def shared_artifacts(self) -> Blobs | None:

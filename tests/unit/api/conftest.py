@@ -15,6 +15,7 @@ import uvicorn
 from search.device.probe import probe_cpu
 from search.device.spec import DeviceSpec
 from search.lowering.contract import Source
+from search.lowering.store import ArtifactStore
 from tuner_service.app import create_app
 from tuner_service.artifacts.database import DatabaseBlobs
 from tuner_service.db.engine import Database
@@ -41,7 +42,8 @@ class AttachedDevice:
         self.depths: dict[str, dict[str, int]] = {}
         self.sources: dict[str, Source] = {}
         self.libraries: dict[str, bytes] = {}
-        self.shared_artifacts = DatabaseBlobs(database)
+        self.shared_artifacts: DatabaseBlobs | None = DatabaseBlobs(database)
+        self.artifact_store = ArtifactStore(settings.data_dir / "artifacts")
 
     @property
     def devices(self) -> Mapping[str, DeviceSpec]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from search.errors import InvalidInput
 from search.lowering.contract import Argument, Artifact, CodeFacts, Source
-from search.lowering.store import ArtifactStore, export
+from search.lowering.store import KINDS, ArtifactStore, export
 
 KEY = "ab" * 32
 SOURCE = Source(
@@ -52,6 +53,26 @@ def test_a_source_comes_back_as_it_was(tmp_path: Path) -> None:
     assert ArtifactStore(tmp_path).load_source(KEY) == SOURCE
 
 
+def test_what_is_found_is_young_again_and_what_rests_goes(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path)
+    store.save_source(SOURCE)
+    artifact, facts = built(store)
+    store.save_build(KEY, artifact, facts)
+
+    def age() -> None:
+        for path in tmp_path.rglob("*.*"):
+            os.utime(path, (0, 0))
+
+    age()
+    assert store.find_build(KEY) is not None
+    assert [list(store.resting(kind, seconds=60)) for kind in KINDS] == [[], [], [f"sources/{KEY}.json"]]
+    assert store.trim(seconds=60) == 1
+    age()
+    assert list(store.resting("libraries", seconds=1e12)) == []
+    assert store.remove([f"built/{KEY}.json", "built/none.json"], seconds=60) == 1
+    assert store.find_build(KEY) is None
+
+
 @pytest.mark.parametrize("key", ["00" * 32, "", "../../etc/passwd", "AB" * 32, "zz", "a" * 65])
 def test_an_unknown_or_impossible_key_is_invalid_input(tmp_path: Path, key: str) -> None:
     with pytest.raises(InvalidInput):
@@ -91,9 +112,9 @@ def test_libraries_are_named_by_their_bytes_and_written_once(tmp_path: Path) -> 
     sha256, path = store.save_library(b"abc")
     assert sha256 == hashlib.sha256(b"abc").hexdigest()
     assert Path(path).read_bytes() == b"abc"
-    before = Path(path).stat().st_mtime_ns
+    before = Path(path).stat().st_ino
     assert store.save_library(b"abc") == (sha256, path)
-    assert Path(path).stat().st_mtime_ns == before
+    assert Path(path).stat().st_ino == before
     assert [file.name for file in Path(path).parent.iterdir()] == [f"{sha256}.so"]
 
 

@@ -12,6 +12,8 @@ from tuner_service.db.models_deployment import DeploymentFact
 from tuner_service.db.queries.workers import database_now
 from tuner_service.db.upsert import insert
 
+COPIES_REST = "copies_rest_seconds"
+"""Name of a fact: copies of artifacts that no machine used for so long are to go, as of when it was recorded."""
 _SESSIONS = """
 SELECT count(*) FROM pg_stat_activity
  WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'tuner%'
