@@ -1,7 +1,9 @@
 """A PostgreSQL ledger of a million trials: some jobs run through the real ledger on paper, then copied in the database.
 
 The jobs that are copied were submitted, opened, advanced and recorded by the product's own code; only compilers and
-devices are acted (``tests/unit/jobs``). Half of the copies are jobs of one case, half are jobs of 64.
+devices are acted (``tests/unit/jobs``), and their records are as long as real ones (``paper_records``). Half of the
+copies are jobs of one case, half are jobs of 64. Fifty more jobs of 64 cases, the newest, have no trials: lists of jobs
+look at none.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import Column, Connection, text
+from sqlalchemy import Column, Connection, insert, select, text
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import postgres_cluster  # noqa: E402
 
+from bench.paper_records import long_recording_tools  # noqa: E402
 from tuner_service.db.engine import Database  # noqa: E402
 from tuner_service.db.migrate import upgrade  # noqa: E402
 from tuner_service.db.models import Base  # noqa: E402
@@ -35,6 +38,8 @@ from tuner_service.jobs.submit import submit  # noqa: E402
 
 KERNELS = ("softmax", "rms_norm", "layer_norm", "log_softmax", "masked_softmax")
 CASES_OF_LARGE_JOB = 64
+LISTED_LARGE_JOBS = 50
+"""As many as a page of jobs has by default."""
 SPACE = {"width": [8, 16, 32, 64], "unroll": [1, 2, 4], "partials": [1, 2, 4]}
 SERVER = {
     "fsync": "on",
@@ -92,6 +97,7 @@ def populate(database: Database, trials: int) -> Population:
         of_originals = session.execute(text("SELECT count(*) FROM trials")).scalar_one()
     copies = -(-trials // of_originals) - 1
     large = _copy(database, originals, copies)
+    _copy_for_lists(database, originals)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))
     with database.read() as session:
@@ -114,7 +120,8 @@ def paper_desk() -> ModuleType:
 def _originals(database: Database) -> tuple[list[str], Rates]:
     paper = paper_desk()
     device = paper.paper_device()
-    tools = paper.PaperTools(seconds=lambda ordinal: 1e-6 * (100 + (ordinal * 7919) % 4001))
+    # A hundred times as fast at most, and some ten candidates within a percent of the fastest.
+    tools = long_recording_tools(paper)(seconds=lambda ordinal: 1e-6 * (100 + (ordinal * 7919) % 4001 / 40))
     service = paper.Service(database, tools, device)
     jobs, opened, opening, recorded, recording = [], 0, 0.0, 0, 0.0
     for number, kernel in enumerate(KERNELS):
@@ -164,7 +171,7 @@ def _copy(database: Database, originals: list[str], copies: int) -> str:
                 else:
                     if not large or position == CASES_OF_LARGE_JOB:
                         whole, large, position = large or whole, f"{job}_L{number}", 0
-                        _insert(connection, "jobs", job, number, {"id": f"'{large}'"})
+                        _insert_large_job(connection, originals, large)
                     to, place, position = large, position, position + 1
                 if alone:
                     _insert(connection, "jobs", job, number, {"id": f"'{to}'"})
@@ -177,6 +184,44 @@ def _copy(database: Database, originals: list[str], copies: int) -> str:
                 _insert(connection, "trials", job, number, own)
                 _insert(connection, "case_events", job, number, {"case_id": "case_id || :suffix"})
     return whole or large
+
+
+def _insert_large_job(connection: Connection, originals: list[str], job_id: str) -> None:
+    """A job that asks for the cases of the originals in turn, without its cases."""
+    jobs, labels = Base.metadata.tables["jobs"], Base.metadata.tables["job_labels"]
+    row = dict(connection.execute(select(jobs).where(jobs.c.id == originals[0])).one()._mapping)
+    table = Base.metadata.tables["cases"]
+    documents = list(connection.scalars(select(table.c.document).where(table.c.job_id.in_(originals))))
+    asked = [documents[number % len(documents)] for number in range(CASES_OF_LARGE_JOB)]
+    connection.execute(insert(jobs), {**row, "id": job_id, "request": {**row["request"], "cases": asked}})
+    connection.execute(insert(labels), {"job_id": job_id, "name": "team", "value": "bench"})
+
+
+def _copy_for_lists(database: Database, originals: list[str]) -> None:
+    """Jobs of 64 cases with all that lists look at."""
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for number in range(LISTED_LARGE_JOBS):
+            job_id = f"{max(originals)}_z{number:02}"
+            _insert_large_job(connection, originals, job_id)
+            for position in range(CASES_OF_LARGE_JOB):
+                job = originals[position % len(originals)]
+                own = {"id": f"id || '_z{number:02}_{position}'", "job_id": f"'{job_id}'", "position": str(position)}
+                _insert(connection, "cases", job, number, own)
+
+
+def copied_job(source: Database, job_id: str, to: Database) -> None:
+    """A job with all that it has, in another database, whatever its kind."""
+    upgrade(to)
+    with source.read() as session, to.write() as other:
+        for name in ("jobs", "job_labels", "cases", "trials", "case_events"):
+            table = Base.metadata.tables[name]
+            own = table.c.id == job_id if name == "jobs" else table.c.get("job_id", table.c.id) == job_id
+            if name == "case_events":
+                cases = Base.metadata.tables["cases"]
+                own = table.c.case_id.in_(select(cases.c.id).where(cases.c.job_id == job_id))
+            found = session.execute(select(table).where(own).execution_options(yield_per=1000))
+            for rows in found.mappings().partitions():
+                other.connection().execute(insert(table), [dict(row) for row in rows])
 
 
 def _insert(connection: Connection, table: str, job: str, number: int, changed: Mapping[str, str]) -> None:
