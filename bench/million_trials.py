@@ -210,18 +210,21 @@ def _copy_for_lists(database: Database, originals: list[str]) -> None:
 
 
 def copied_job(source: Database, job_id: str, to: Database) -> None:
-    """A job with all that it has, in another database, whatever its kind."""
+    """A job with all that its page shows, in another database, whatever its kind."""
     upgrade(to)
+    tables = Base.metadata.tables
+    case_ids = select(tables["cases"].c.id).where(tables["cases"].c.job_id == job_id)
+    own = {
+        "jobs": tables["jobs"].c.id == job_id,
+        "cases": tables["cases"].c.job_id == job_id,
+        "trials": tables["trials"].c.job_id == job_id,
+        "case_events": tables["case_events"].c.case_id.in_(case_ids),
+    }
     with source.read() as session, to.write() as other:
-        for name in ("jobs", "job_labels", "cases", "trials", "case_events"):
-            table = Base.metadata.tables[name]
-            own = table.c.id == job_id if name == "jobs" else table.c.get("job_id", table.c.id) == job_id
-            if name == "case_events":
-                cases = Base.metadata.tables["cases"]
-                own = table.c.case_id.in_(select(cases.c.id).where(cases.c.job_id == job_id))
-            found = session.execute(select(table).where(own).execution_options(yield_per=1000))
+        for name, where in own.items():
+            found = session.execute(select(tables[name]).where(where).execution_options(yield_per=1000))
             for rows in found.mappings().partitions():
-                other.connection().execute(insert(table), [dict(row) for row in rows])
+                other.connection().execute(insert(tables[name]), [dict(row) for row in rows])
 
 
 def _insert(connection: Connection, table: str, job: str, number: int, changed: Mapping[str, str]) -> None:
