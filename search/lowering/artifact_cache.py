@@ -101,7 +101,10 @@ class ArtifactCache:
             source = self._fetched_source(source_sha256)
             if source is None:
                 raise
-        self.store.save_source(source)
+        try:
+            self.store.save_source(source)
+        except OSError as error:  # a full disk: whoever reads needs no copy
+            log.warning("a source could not be kept on this machine: %s", error)
         return source
 
     def publish(self, result: BuildResult) -> None:

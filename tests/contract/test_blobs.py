@@ -19,6 +19,7 @@ from search.errors import ArtifactsUnavailable
 from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.blobs import MARKER, Blobs, DirectoryBlobs
 from search.lowering.contract import Argument, Artifact, BuildResult, CodeFacts, Source
+from search.lowering.store import ArtifactStore
 from tuner_service.artifacts.database import DatabaseBlobs
 from tuner_service.artifacts.s3 import S3Blobs
 from tuner_service.db.engine import Database
@@ -198,6 +199,19 @@ def test_what_one_machine_built_another_has_whole_and_under_a_path_of_its_own(bl
     assert third.store.find_build(KEY) is None
     third.fetch_build(KEY)
     assert third.store.find_build(KEY) == (result.artifact, result.facts)
+
+
+def test_who_reads_a_source_needs_no_room_for_a_copy(
+    blobs: Blobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = (ArtifactCache(tmp_path / name, blobs) for name in ("here", "there"))
+    here.publish(built(here))
+
+    def full(self: ArtifactStore, path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ArtifactStore, "_write", full)
+    assert there.load_source(SOURCE.source_sha256) == SOURCE
 
 
 def test_damage_in_the_place_is_noticed_and_mended_by_the_next_build(blobs: Blobs, tmp_path: Path) -> None:

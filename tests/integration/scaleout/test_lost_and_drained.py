@@ -142,6 +142,16 @@ def test_a_device_whose_child_cannot_be_killed_waits_for_its_release(deployment:
     deployment.wait(lambda: "in quarantine" in str(client.job(job_id)["waiting"]))
     assert client.device(PAPER_DEVICE)["quarantine"]["reason"].startswith("a child could not be killed")
     (deployment.folder / "unstuck").touch()
+    deployment.hold("Measure")
+    client.release_device(PAPER_DEVICE)
+    deployment.await_held("Measure")
+    charged = deployment.losses(job_id)
+    assert client.quarantine_device(PAPER_DEVICE, "the fan is loud")["changed"]
+    deployment.wait(lambda: "the fan is loud" in str(client.job(job_id)["waiting"]))
+    deployment.wait(lambda: not any(one["tasks"] for one in client.workers()))
+    deployment.let_go("Measure")
+    assert deployment.losses(job_id) == charged, "what ran was stopped, and charged to nobody"
+    assert deployment.job(job_id)["progress"]["measured"] == 0
     client.release_device(PAPER_DEVICE)
     job = deployment.await_end(job_id)
     assert job["state"] == "succeeded", job["error"]
