@@ -150,6 +150,10 @@ class Client:
         """One job with progress, best so far and, per case, its results."""
         return self._document("GET", f"/v1/jobs/{_segment(job_id)}")
 
+    def job_case(self, job_id: str, case_index: int) -> Document:
+        """One case of a job, complete: its ``retimes`` too."""
+        return self._document("GET", f"/v1/jobs/{_segment(job_id)}/cases/{case_index}")
+
     def cancel(self, job_id: str) -> Document:
         """Stop a job: queued work is withdrawn, running children are killed."""
         return self._document("POST", f"/v1/jobs/{_segment(job_id)}/cancel")

@@ -16,6 +16,7 @@ import pytest
 from search.lowering.contract import Source
 from search.planning.plan import plan_case
 from tuner_service.api import schemas, schemas_jobs
+from tuner_service.client import ApiProblem, Client
 from tuner_service.db.queries import jobs as job_queries
 from tuner_service.db.queries import trials as trial_queries
 from tuner_service.db.queries.cases import case_rows
@@ -110,6 +111,20 @@ def test_jobs_are_listed_newest_first_in_pages_with_filters(served: Any) -> None
         ("state=failed&label=page", 0),
     ):
         assert served.http.get(f"/v1/jobs?{query}").json()["total"] == expected, query
+
+
+def test_a_case_has_a_page_of_its_own_and_an_index_that_is_none_is_said_to_be(served: Any) -> None:
+    job = create(served)
+    with Client(f"http://127.0.0.1:{served.port}") as client:
+        case = client.job_case(job["id"], 0)
+        with pytest.raises(ApiProblem) as raised:
+            client.job_case(job["id"], 99)
+    schemas_jobs.WholeCaseDocument.model_validate(case)
+    assert {**job["cases"][0], "job_id": job["id"], "retimes": []} == case
+    assert raised.value.status == 404
+    assert f"99 of job {job['id']}" in str(raised.value)
+    whole = served.http.get(f"/v1/jobs/{job['id']}", params={"retimes": "true"}).json()
+    assert [one["retimes"] for one in whole["cases"]] == [[]] * len(job["cases"])
 
 
 def plan(served: Any, **query: Any) -> dict[str, Any]:

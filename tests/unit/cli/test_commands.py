@@ -479,8 +479,9 @@ def test_a_program_is_looked_up_by_its_name_or_its_file(service: Any, documents:
         "job_id": "job_1",
         "code": {"source_sha256": "a" * 64, "artifact_sha256": "b" * 64},
     }
-    job = {"request": {"cases": [{"kernel": "other"}, {"kernel": "mine", "program": program}]}}
-    service.answer("GET /v1/jobs", {"items": [job], "next": None, "total": 1})
+    service.answer("GET /v1/jobs", page(documents.listed_job()))
+    cases = [{"kernel": "other"}, {"kernel": "mine", "program": program}]
+    service.answer("GET /v1/jobs/job_1", documents.job(request={"cases": cases}))
     service.answer("GET /v1/winners", entry)
     assert run(["lookup", "mine", "--shape", "33x4", "--url", service.url]) == 0
     assert service.asked[-1][2] == {"kernel": "mine", "dims": "cols:33,rows:4", "device": "cpu"}

@@ -96,8 +96,8 @@ def kernel_or_program(client: Client, name: str) -> Mapping[str, Any]:
     except ApiProblem as problem:
         if problem.status != NOT_FOUND:
             raise
-    for job in client.jobs(kernel=name, limit=1):
-        for case in job["request"]["cases"]:
+    for newest in client.jobs(kernel=name, limit=1):
+        for case in client.job(newest["id"])["request"]["cases"]:
             if case["kernel"] == name and "program" in case:
                 program: Mapping[str, Any] = case["program"]
                 return program
