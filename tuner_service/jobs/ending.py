@@ -83,5 +83,6 @@ def _settle_rest(session: Session, job_id: str, result_of: Callable[[Mapping[str
         # The new revision makes every copy of the case's state in memory stale.
         values = {"settled": True, "result": record_document(result), "revision": case["revision"] + 1}
         cases.update_case(session, case["id"], values)
+        cases.recount(session, case["id"])  # processes of a version that did not count may have worked on it
         about = {"case_id": case["id"], "event": "case_settled", "winner": None, "reference": None}
         jobs.add_job_event(session, job_id, "case", about | {"error": result.error})

@@ -90,7 +90,8 @@ class Ledger:
             made.append(Change(case_id=case_id, event=event, kind=kind, trials=new_trials, entry=entry))
         if made:
             trials.update_trials(session, columns)
-            counts = _counts(entry.state) if columns else {}
+            # At its end too: a process of a version that did not count may have recorded the last of its trials.
+            counts = _counts(entry.state) if columns or "settled" in values else {}
             cases.update_case(session, case_id, {**values, **counts, "revision": entry.revision})
         return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -86,3 +86,22 @@ def test_a_job_that_was_cancelled_is_read_anew(database: Database, service: Any,
     after = load(database, other, submitted)
     assert after == load(database, Ledger(), submitted)
     assert {trial.outcome for trial in after.trials} == {"not_run", "rejected"}
+
+
+@pytest.mark.parametrize("end", ["settled", "cancelled", "failed"])
+def test_what_ends_counts_what_processes_of_an_older_version_recorded(
+    database: Database, service: Any, submitted: str, end: Literal["settled", "cancelled", "failed"]
+) -> None:
+    service.advancer.advance(submitted)
+    while (task := next(iter(service.engine.tasks.values()))).payload["step"]["step"] != "revalidate":
+        service.run(task.key)
+        service.advancer.advance(submitted)
+    uncounted = dict.fromkeys(cases.COUNTED, 0)
+    with database.write() as session:
+        cases.update_case(session, cases.case_rows(session, submitted)[0]["id"], uncounted)
+    if end == "settled":
+        service.finish(submitted)
+    else:
+        end_job(database, submitted, end)
+    progress = service.job(submitted)["progress"]
+    assert progress == {"enumerated": 4, "rejected": 1, "measured": 3, "checked": 0, "pending": 0, "not_run": 0}

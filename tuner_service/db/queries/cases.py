@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, select, update
 from sqlalchemy.orm import Session
 
 from tuner_service.db.clock import now
-from tuner_service.db.models import Case, CaseEvent
+from tuner_service.db.models import Case, CaseEvent, Trial
 
 COUNTED = ("measured", "checked", "rejected")
 """Outcomes that a case counts, over the candidates of its space; what else there is follows from ``enumerated``."""
@@ -48,6 +48,13 @@ def update_case(session: Session, case_id: str, values: Mapping[str, Any]) -> No
 def count_rejected(session: Session, case_id: str, number: int) -> None:
     """Counts so many more candidates as rejected."""
     session.execute(update(Case).where(Case.id == case_id).values(rejected=Case.rejected + number))
+
+
+def recount(session: Session, case_id: str) -> None:
+    """Counts a case's outcomes anew, from its trials."""
+    mine = select(func.count()).select_from(Trial).where(Trial.case_id == case_id, Trial.in_space)
+    counts = {outcome: mine.where(Trial.outcome == outcome).scalar_subquery() for outcome in COUNTED}
+    update_case(session, case_id, counts)
 
 
 def add_case_event(session: Session, case_id: str, kind: str, name: str, document: Mapping[str, Any]) -> bool:
