@@ -15,7 +15,7 @@ from tuner_service.cli.words import case_words
 def show_results(job: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> None:
     """The result table of a job, its rejections, and the notes that keep the figures honest."""
     if is_timed(job):
-        _show_winners(job, case_counts(job, trials))
+        _show_winners(job, case_counts(job))
     else:
         _show_untimed(job, trials)
     rejected = rejection_rows(trials)
@@ -48,6 +48,6 @@ def _show_untimed(job: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -
     by_case: list[list[Mapping[str, Any]]] = [[] for _ in job["cases"]]
     for trial in trials:
         by_case[trial["case_index"]].append(trial)
-    counts = case_counts(job, trials)
+    counts = case_counts(job)
     rows = [untimed_row(*case) for case in zip(job["cases"], counts, by_case, strict=True)]
     print_table(UNTIMED_COLUMNS, rows)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tuner_service.cli import results
+from tuner_service.cli.show import show_results
 
 
 def test_a_row_has_every_column_of_the_table(documents: Any) -> None:
@@ -56,17 +57,12 @@ def test_rejections_are_counted_by_stage_and_reason_most_frequent_first(document
     assert results.rejection_rows(trials) == [["constraints", "private_budget", "2"], ["compile", "gcc", "1"]]
 
 
-def test_counts_are_over_trials_of_the_space(documents: Any) -> None:
-    job = documents.job()
-    trials = [
-        documents.trial("a"),
-        documents.trial("default", in_space=False, is_default=True),
-        documents.rejected("b"),
-        documents.trial("c", outcome="not_run"),
-    ]
-    assert results.case_counts(job, trials) == [
-        {"enumerated": 3, "measured": 1, "checked": 0, "rejected": 1, "not_run": 1, "pending": 0}
-    ]
+def test_candidates_that_have_no_row_yet_are_counted(documents: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = {"enumerated": 4321, "rejected": 0, "measured": 0, "checked": 0, "pending": 4321, "not_run": 0}
+    job = documents.job("queued")
+    job["cases"][0] |= {"state": "queued", "winner": None, "baselines": {}, "progress": counts}
+    show_results(job, [])
+    assert "4321" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("error", ["disk full", {"detail": "disk full"}])

@@ -158,7 +158,7 @@ def _print_lookups(entries: Sequence[Document], miss: Document | None) -> None:
 def _summary(
     job: Document, trials: Sequence[Document], lookups: Sequence[Document], miss: Document | None, seconds: float
 ) -> dict[str, Any]:
-    counts = case_counts(job, trials)
+    counts = case_counts(job)
     return {
         "job": job["id"],
         "state": job["state"],
