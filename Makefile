@@ -4,12 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DATA_DIR ?= .data
-# Tests share the cores, a file of slow ones to a worker; those that replay acceptances have one of them to themselves.
-TEST_WORKERS ?= 2
-# The slow ones wait for children and services half of their time.
-SLOW_TEST_WORKERS ?= 3
-QUICK_TESTS := tests/architecture tests/contract tests/golden tests/migration tests/property tests/unit
-SLOW_TESTS := tests/e2e tests/integration
+# Tests share the cores, a file to a worker, the slow ones first: those wait for children and services half of their
+# time, and the quick ones fill it. Those that replay acceptances have a core to themselves.
+TEST_WORKERS ?= 3
+TESTS := tests/e2e tests/integration tests/architecture tests/contract tests/golden tests/migration tests/property tests/unit
 # Hundreds of short processes read the bytecode of our packages.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,24 +22,24 @@ check-machine:
 	@command -v gcc >/dev/null || { echo "error: gcc is needed to compile kernels (Debian: apt-get install gcc)"; exit 1; }
 
 # torch first and pinned: an open range would pull a CUDA build of several gigabytes.
-# pip compiles bytecode on one core, one file after the other.
+# pip compiles bytecode on one core, one file after the other, and a third of it is of files that nobody imports.
+UNUSED := /(tests|testing|networkx|pip|setuptools|torchgen|onnx|lexers|mypyc?)/
 $(STAMP): pyproject.toml | check-machine
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[tune,cuda,postgres,dev]'
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # some packages hold files for other Pythons
+	@$(BIN)/python -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib || true # some packages hold files for other Pythons
 	@touch $@
 
 demo: $(STAMP)
 	$(BIN)/tuner demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) $(QUICK_TESTS)
-	$(BIN)/python -m pytest -n $(SLOW_TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(SLOW_TESTS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 $(TESTS)
 
 # What is too long for every run: the big matrices, and everything else.
 test-full: test
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m full --durations 10 $(QUICK_TESTS) $(SLOW_TESTS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m full --durations 10 $(TESTS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -26,6 +26,8 @@ _LOWER = """
 import json, sys
 from search.lowering.cpu.dialect import lower_text
 from search.lowering.modules import load
+from search.lowering.torch_left_out import leave_torch_out
+leave_torch_out()
 load()
 kernels = [lower_text(text) for text in json.load(open(sys.argv[1]))]
 made = [{"c": kernel.c_text, "arguments": [argument.name for argument in kernel.arguments]} for kernel in kernels]

@@ -32,6 +32,7 @@ JOB: dict[str, Any] = {
         "simd_scope": ["all"],
         "nontemporal": [False],
     },
+    "baselines": [],
 }
 
 

@@ -19,8 +19,8 @@ import bundle_factory as make
 
 from catalogs.audit import Report, audit, audit_search
 
-SOME = settings(max_examples=60, deadline=None)
-MANY = settings(max_examples=150, deadline=None)
+SOME = settings(max_examples=40, deadline=None)
+MANY = settings(max_examples=80, deadline=None)
 BUNDLE = make.bundle(cases=2)
 REJECTED = make.bundle(cases=2, times={"R": 0.9}, incumbent=False)
 ANY_JSON = st.recursive(

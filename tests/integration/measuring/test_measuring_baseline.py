@@ -227,8 +227,11 @@ SEVERAL_SITES = {
 
 @pytest.mark.parametrize(
     ("program", "name"),
-    [(STRUCTURED, "torch_eager"), (STRUCTURED, "torch_compile"), (SEVERAL_SITES, "torch_eager")],
-    ids=["structured", "structured compiled", "several sites"],
+    [
+        pytest.param(STRUCTURED, "torch_eager", id="structured"),
+        pytest.param(STRUCTURED, "torch_compile", id="structured compiled", marks=pytest.mark.full),
+        pytest.param(SEVERAL_SITES, "torch_eager", id="several sites"),
+    ],
 )
 def test_structured_ops_loops_arrays_and_shared_buffers_have_a_baseline(program, name, shared) -> None:
     """Checked by the oracle on every input set: ties, NaN and infinities included."""
@@ -268,12 +271,31 @@ def test_rows_for_which_torch_is_known_to_be_wrong_are_not_compared(shared) -> N
     assert [one.elements_checked for one in samples.checks.inputs] == [18 * 33, 18 * 33, 16 * 33]
 
 
-@pytest.mark.parametrize("name", ["torch_compile", "inductor_core"])
-def test_what_torch_compiles_answers_or_says_why(name, shared) -> None:
-    case = resolve_case({"kernel": "rms_norm", "dims": {"rows": 8, "cols": 64}})
+@pytest.mark.parametrize(
+    ("name", "implementation", "asked"),
+    [
+        (
+            "torch_compile",
+            "torch.compile of program rms_norm statement by statement",
+            {"program": dump_program(kernels()["rms_norm"].program)},
+        ),
+        (
+            "inductor_core",
+            "the compiled function below torch.compile of torch.nn.functional.rms_norm(",
+            {"kernel": "rms_norm"},
+        ),
+        pytest.param(
+            "torch_compile",
+            "torch.compile of torch.nn.functional.rms_norm(",
+            {"kernel": "rms_norm"},
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_what_torch_compiles_answers_or_says_why(name, implementation, asked, shared) -> None:
+    case = resolve_case({**asked, "dims": {"rows": 8, "cols": 64}})
     samples = shared.baseline(case, name)
-    named = {"torch_compile": "torch.compile of", "inductor_core": "the compiled function below torch.compile of"}
-    assert samples.implementation.startswith(named[name]) or samples.error
+    assert samples.implementation.startswith(implementation) or samples.error
     if samples.error is None:
         assert samples.checks.passed
         assert len(samples.timing["device_batch"].samples_seconds) == ROUNDS
