@@ -224,7 +224,7 @@ def _served(database: Database, seen: dict[str, Any]) -> Iterator[Any]:
         served = paper.Served(load_settings(data_dir=Path(directory), database_url=url, port=0))
 
         def note(_connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, _many: bool) -> None:
-            if statement.lstrip().upper().startswith("SELECT"):
+            if statement.lstrip().upper().startswith(("SELECT", "WITH")):
                 seen.setdefault(_shape(statement), (statement, values))
 
         event.listen(served.context.database.engine, "before_cursor_execute", note)
@@ -238,18 +238,29 @@ def _shape(statement: str) -> str:
 
 SMALL_TABLES = frozenset({"alembic_version", "devices", "workers", "device_leases", "alias_states", "catalogs"})
 """Of which a deployment has few rows: reading them whole is what a planner should do."""
+LARGE_TABLE_ROWS = 10_000
+"""A table with more is not to be read whole, whatever the planner thinks."""
 
 
 def explained(database: Database, seen: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Whole-table reads of large tables, as ``table: statement``; and every statement with its plan."""
+    """Whole-table reads that an index should have spared, as ``table: statement``; and every statement with its plan.
+
+    A table that is small, or most of whose rows are asked for, is rightly read whole: it is enough that the planner has
+    an index for the time when it is large.
+    """
     scans, plans = [], []
     with database.read() as session:
+        connection = session.connection()
+        sizes = dict(connection.exec_driver_sql("SELECT relname, reltuples FROM pg_class WHERE relkind = 'r'").all())
         for shape, (statement, values) in seen.items():
-            connection = session.connection()
-            tree = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", values).scalar_one()
-            for table in _scanned(tree[0]["Plan"]):
-                if table not in SMALL_TABLES and not table.startswith("pg_"):
-                    scans.append(f"{table}: {shape[:300]}")
+            for preferring in ("on", "off"):
+                connection.exec_driver_sql(f"SET LOCAL enable_seqscan = {preferring}")
+                tree = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement}", values).scalar_one()
+                for table in _scanned(tree[0]["Plan"]):
+                    ours = table not in SMALL_TABLES and not table.startswith("pg_")
+                    if ours and (preferring == "off" or sizes[table] > LARGE_TABLE_ROWS):
+                        scans.append(f"{table}: {shape[:300]}")
+            connection.exec_driver_sql("SET LOCAL enable_seqscan = on")
             analysed = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {statement}", values)
             plans.append(shape[:400] + "\n" + "\n".join("    " + row[0] for row in analysed))
     return scans, plans

@@ -74,7 +74,7 @@ def nothing_left(context: Context, job_id: str, after: int) -> bool:
 
 def _state(context: Context, job_id: str) -> str:
     with context.database.read() as session:
-        return str(job_queries.job_row(session, job_id)["state"])
+        return job_queries.job_state(session, job_id)
 
 
 def _events_after(context: Context, job_id: str, after: int) -> list[dict[str, Any]]:

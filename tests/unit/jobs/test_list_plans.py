@@ -46,7 +46,7 @@ def statements(database: Database) -> Iterator[Statements]:
     found: Statements = {}
 
     def note(_connection: Any, _cursor: Any, statement: str, values: Any, _context: Any, _many: bool) -> None:
-        if statement.split(maxsplit=1)[0] in ("SELECT", "DELETE", "UPDATE"):
+        if statement.split(maxsplit=1)[0] in ("SELECT", "WITH", "DELETE", "UPDATE"):
             found.setdefault(re.sub(r"(%\(\w+\)s(::\w+)?(, )?)+", "?", statement), (statement, values))
 
     event.listen(database.engine, "before_cursor_execute", note)
@@ -145,3 +145,12 @@ def test_whatever_refers_to_a_row_is_found_by_an_index() -> None:
         }
         for key in table.foreign_keys:
             assert key.parent.name in led_by, f"{table.name}.{key.parent.name}"
+
+
+@pytest.mark.databases("sqlite")
+def test_sqlite_finds_defaults_by_their_index(database: Database) -> None:
+    with statements(database) as asked, database.read() as session:
+        trials.default_trial_ids(session, ["job_1"])
+        ((statement, values),) = asked.values()
+        (plan,) = session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values).all()
+    assert plan.detail == "SEARCH trials USING INDEX ix_trials_defaults (job_id=?)"

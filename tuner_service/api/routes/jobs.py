@@ -157,7 +157,7 @@ def cancel_job(context: ContextOf, job_id: JobId) -> JSONResponse:
     """Withdraws queued work at once and kills running children; what was measured stays, the rest becomes `not_run`.
     Cancelling a cancelled job changes nothing; one that has succeeded or failed answers 409."""
     with context.database.read() as session:
-        state = job_queries.job_row(session, job_id)["state"]
+        state = job_queries.job_state(session, job_id)
     if not job_has_ended(state):
         context.runtime.cancel(job_id)
     document = _document(context, job_id)

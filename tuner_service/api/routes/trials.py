@@ -95,7 +95,7 @@ Filters = Annotated[dict[str, Any], Depends(_filters)]
 def _page(context: Context, job_id: str, filters: Mapping[str, Any], cursor: str | None, limit: int) -> dict[str, Any]:
     """A page of trials whose records are JsonText."""
     with context.database.read() as session:
-        job_queries.job_row(session, job_id)  # NotFound, not an empty page
+        job_queries.job_state(session, job_id)  # NotFound, not an empty page
         try:
             return trial_queries.trial_page(session, job_id, **filters, cursor=cursor, limit=limit)
         except InvalidInput as error:

@@ -36,6 +36,14 @@ def job_row(session: Session, job_id: str) -> dict[str, Any]:
     return {column.key: getattr(job, column.key) for column in Job.__table__.columns}
 
 
+def job_state(session: Session, job_id: str) -> str:
+    """The state of a job, and nothing else of it. NotFound."""
+    state = session.scalar(select(Job.state).where(Job.id == job_id, Job.state != PRUNING))
+    if state is None:
+        raise NotFound("job", job_id)
+    return state
+
+
 def lock_job(session: Session, job_id: str) -> dict[str, Any]:
     """Every column of one job that nobody else works on until this transaction ends. NotFound.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Text, and_, cast, func, insert, select, update
+from sqlalchemy import ColumnElement, Text, and_, cast, func, insert, literal_column, select, update
 from sqlalchemy.orm import Session
 
 from search.errors import InvalidInput, Problem
@@ -101,17 +101,15 @@ def trial_page(
     if problems:
         raise InvalidInput(problems)
     filters: list[ColumnElement[bool]] = [Trial.job_id == job_id]
-    equals = {
-        Trial.outcome: outcome,
+    unindexed = {
         Trial.stage: stage,
         Trial.reason: reason,
         Case.kernel: kernel,
         Case.position: case_index,
         Trial.width: width,
         Trial.input: input,
-        Trial.is_default: is_default,
-        Trial.in_space: in_space,
     }
+    equals = {**unindexed, Trial.outcome: outcome, Trial.is_default: is_default, Trial.in_space: in_space}
     filters += [column == value for column, value in equals.items() if value is not None]
     if max_registers is not None:
         filters.append(Trial.registers <= max_registers)
@@ -120,27 +118,32 @@ def trial_page(
     counted = select(func.count()).select_from(Trial).where(*filters)
     if kernel is not None or case_index is not None:
         counted = counted.join(Case, and_(Case.id == Trial.case_id, Case.job_id == job_id))
-    total = session.execute(counted).scalar_one()
-
     word, descending = sort.removeprefix("-"), sort.startswith("-")
     column, types = SORTS[word]
-    canonical: list[Any] = [Case.position, Trial.ordinal]
-    columns = [(of, descending and column is None) for of in canonical]
+    ranks: list[tuple[Any, bool]] = [(of, descending and column is None) for of in (Case.position, Trial.ordinal)]
     if column is not None:
-        columns.insert(0, (column, descending))
+        ranks.insert(0, (column, descending))
     # First which ones, out of an index alone: whole records are long, and a job may have many thousands.
-    key = [of.label(f"key_{number}") for number, (of, _) in enumerate(columns)]
-    query = select(Trial.id, *key).join(Case, and_(Case.id == Trial.case_id, Case.job_id == job_id)).where(*filters)
+    key = [of.label(f"key_{number}") for number, (of, _) in enumerate(ranks)]
+    query: Any = select(Trial.id, *key).join(Case, and_(Case.id == Trial.case_id, Case.job_id == job_id))
+    query = query.where(*filters)
+    # Where neither counting nor sorting has an index of its own, they share one reading of what matches.
+    shared = column is not None and any(value is not None for value in (*unindexed.values(), max_registers, spills))
+    if shared:
+        matching = query.cte("matching")
+        ranks = [(matching.c[label.name], down) for label, (_, down) in zip(key, ranks, strict=True)]
+        query = select(matching, select(func.count()).select_from(matching).scalar_subquery().label("total"))
     key_types: list[Any] = [int, int] if column is None else [types, int, int]
     if cursor is not None:
-        query = query.where(following(columns, decode_cursor(cursor, sort, key_types)))
-    order: list[ColumnElement[Any]] = [of.desc() if down else of.asc() for of, down in columns]
+        query = query.where(following(ranks, decode_cursor(cursor, sort, key_types)))
+    order: list[ColumnElement[Any]] = [of.desc() if down else of.asc() for of, down in ranks]
     if column is not None:
-        order.insert(0, column.is_(None))
+        order.insert(0, ranks[0][0].is_(None))
     found = session.execute(query.order_by(*order).limit(limit + 1)).all()
+    total = found[0].total if shared and found else session.execute(counted).scalar_one()
     shown = found[:limit]
     records = trial_documents(session, [row.id for row in shown])
-    following_page = encode_cursor(sort, list(shown[-1])[1:]) if len(found) > limit else None
+    following_page = encode_cursor(sort, list(shown[-1])[1 : 1 + len(key)]) if len(found) > limit else None
     return {"items": [records[row.id] for row in shown], "next": following_page, "total": total}
 
 
@@ -168,7 +171,9 @@ def best_trial_ids(session: Session, case_ids: Sequence[str]) -> dict[str, str]:
 
 def default_trial_ids(session: Session, job_ids: Sequence[str]) -> dict[str, str]:
     """Case id → its untuned default."""
-    query = select(Trial.case_id, Trial.id).where(Trial.job_id.in_(job_ids), Trial.is_default)
+    query = select(Trial.case_id, Trial.id).where(Trial.job_id.in_(job_ids), literal_column("trials.is_default"))
+    # The condition in these words, and this order, have SQLite use the index of defaults: it has counted nothing.
+    query = query.order_by(Trial.job_id, Trial.case_id, Trial.id)
     return {row.case_id: row.id for row in session.execute(query)}
 
 
