@@ -117,5 +117,6 @@ class DeviceRegistry:
             if worker["state"] == "full" and worker["silent_seconds"] < self._lost_seconds:
                 return f"worker {worker['id']} has no space left on its disk; it goes on when there is room"
             if worker["state"] in ("running", "full"):
-                return f"worker {worker['id']} was last heard of {worker['silent_seconds']:.0f} s ago"
+                # A moment, not an age: whoever shows reasons that change would show it again at every look.
+                return f"worker {worker['id']} was last heard of at {worker['heartbeat_at']}"
         return "no worker offers it; attach it with tuner worker"
