@@ -101,10 +101,10 @@ def start(services: Services, columns: int) -> dict[str, float]:
     return {"post_seconds": answered - posted, "start_seconds": began - posted, "built_seconds": seconds}
 
 
-def measure(rounds: int, tries: int, space: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Everything, in turn on one engine and on the other."""
+def measure(rounds: int, tries: int, space: Mapping[str, Any], folder: Path, found: dict[str, Any]) -> None:
+    """Everything, in turn on one engine and on the other; ``found`` has what there is when it is interrupted."""
     on_paper = {**space, "unroll": [1]}  # the actors of paper know a hundred candidates apart
-    found: dict[str, Any] = {name: {"jobs": [], "starts": [], "paper": []} for name in ("embedded", "postgres")}
+    found |= {name: {"jobs": [], "starts": [], "paper": []} for name in ("embedded", "postgres")}
     with ExitStack() as stack:
         cluster = stack.enter_context(server(folder))
         for turn in range(rounds):
@@ -127,7 +127,6 @@ def measure(rounds: int, tries: int, space: Mapping[str, Any], folder: Path) -> 
         for turn in range(rounds):
             for services in both if turn % 2 else both[::-1]:
                 found[services.engine]["jobs"].append(throughput(services, 65 + turn, space))
-    return found
 
 
 def _paper_out(services: Services, space: Mapping[str, Any]) -> dict[str, float]:
@@ -213,10 +212,10 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    before = machine()
+    before, found = machine(), dict[str, Any]()
     with tempfile.TemporaryDirectory(prefix="tuner-scaleout-", dir=asked.directory) as place:
         Path(place).chmod(0o755)  # PostgreSQL runs as another user where we are root
-        found = measure(asked.rounds, asked.tries, SPACE, Path(place))
+        measure(asked.rounds, asked.tries, SPACE, Path(place), found)
     summary = summed_up(found)
     about = {"before": before, "load_after": os.getloadavg()}
     if asked.json:
