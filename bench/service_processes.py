@@ -59,13 +59,13 @@ class Services:
 
     def cpu(self) -> Cpu:
         """As of now."""
-        own = {one.pid: _seconds(one.pid, 11, 12) for one in (self.service, *self.workers)}
-        whole = {pid: _tree_seconds(pid) for pid in own}
+        own = {one.pid: own_seconds(one.pid) for one in (self.service, *self.workers)}
+        whole = {pid: tree_seconds(pid) for pid in own}
         assert self.cluster is None or self.cluster.pid is not None
         return Cpu(
             service=own[self.service.pid],
             workers=sum(own[worker.pid] for worker in self.workers),
-            database=0.0 if self.cluster is None else _tree_seconds(self.cluster.pid),
+            database=0.0 if self.cluster is None else tree_seconds(self.cluster.pid),
             children=sum(whole.values()) - sum(own.values()),
         )
 
@@ -133,7 +133,12 @@ def _ended(services: Services) -> Iterator[None]:
             one.end()
 
 
-def _tree_seconds(pid: int) -> float:
+def own_seconds(pid: int) -> float:
+    """CPU seconds of a process itself."""
+    return _seconds(pid, 11, 12)
+
+
+def tree_seconds(pid: int) -> float:
     """CPU seconds of a process, of those below it, and of those that they have waited for."""
     return sum(_seconds(one, 11, 12, 13, 14) for one in (pid, *(below for below, _ in descendants(pid))))
 

@@ -51,6 +51,9 @@ class Handlers:
         self._leaving = leaving or threading.Event()
         self._faults = DeviceFaults(quarantines)
         self._same_program: set[str] = set()
+        """Cases whose program is the submitted one."""
+        self._toolchains: dict[str, str] = {}
+        """Job or acceptance → the fingerprint of the toolchain that it began with."""
 
     def handle(self, task: Task, cancelled: Callable[[], bool]) -> None:
         """Performs a task, or hands it back uncharged; see ``engine.contract.Handler``."""
@@ -94,13 +97,17 @@ class Handlers:
             (replay_step_from_document if replay else step_from_document)(task.payload["step"])
         except (KeyError, TypeError, ValueError) as error:
             return f"this version does not know its step: {type(error).__name__}: {error}"
-        try:
-            with self._database.read() as session:
-                row = (acceptances.acceptance_row if replay else jobs.job_row)(session, task.job_id)
-                case = None if replay else cases.case_row(session, task.payload["case_id"])
-        except NotFound:
-            return None  # whoever performs it will find its claim void
-        then, mine = row["device"]["toolchain_fingerprint"], self._devices().get(task.device_id)
+        case_id = None if replay else task.payload["case_id"]
+        case = None
+        if task.job_id not in self._toolchains or (case_id is not None and case_id not in self._same_program):
+            try:
+                with self._database.read() as session:
+                    row = (acceptances.acceptance_row if replay else jobs.job_row)(session, task.job_id)
+                    case = None if case_id is None else cases.case_row(session, case_id)
+            except NotFound:
+                return None  # whoever performs it will find its claim void
+            self._toolchains[task.job_id] = row["device"]["toolchain_fingerprint"]
+        then, mine = self._toolchains[task.job_id], self._devices().get(task.device_id)
         if task.queue == "device" and mine is not None and mine.toolchain_fingerprint != then:
             return f"device {mine.id} has the toolchain {mine.toolchain_fingerprint} here; the job began with {then}"
         if case is None or case["id"] in self._same_program:
