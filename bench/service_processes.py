@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "integration" / "scaleout")]
 
-from deployment import PAPER_WORKER, TUNER, Process  # noqa: E402
+from deployment import PAPER_DEVICE, PAPER_WORKER, TUNER, Process  # noqa: E402
 from postgres_cluster import PostgresCluster  # noqa: E402
 from process_tree import descendants, stat_of  # noqa: E402
 
@@ -107,7 +108,7 @@ def scaled_out(folder: Path, cluster: PostgresCluster, *, paper: bool = False) -
     with _ended(services):
         _serve(services, {**environment, "TUNER_DATA_DIR": str(folder / "service")}, folder)
         environment["TUNER_DATA_DIR"] = str(folder / "host")
-        document = json.dumps({"folder": str(folder), "device": "cpu:000000000000"})
+        document = json.dumps({"folder": str(folder), "device": PAPER_DEVICE, "began": time.monotonic()})
         commands = [[PAPER_WORKER, document]] if paper else [[*TUNER, "worker", *words] for words in WORKERS]
         for number, command in enumerate(commands):
             services.workers.append(Process(f"worker-{number}", command, environment, folder))
