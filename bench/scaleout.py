@@ -7,7 +7,7 @@
 Real processes on this host, and a PostgreSQL of our own on the disk with durable commits, as SQLite commits durably.
 Both deployments run all the time, warm; jobs go to one and to the other in turn, over HTTP. Three parts:
 
-- *Throughput* of a job that mostly compiles (softmax 17 × n, 192 candidates, no baseline; every round another n, or the
+- *Throughput* of a job that mostly compiles (softmax 17 × n, 96 candidates, no baseline; every round another n, or the
   artifact store would answer). Trials per core-second: trials that were built ÷ (seconds ÷ cores of this host, which
   both may use in full), of the whole job and of its search alone, which ends with the last trial. CPU seconds per
   trial of every part are /proc's, from before the POST until the job's end was seen.
@@ -47,7 +47,6 @@ from bench.service_processes import PARTS, WORKERS, Services, embedded, scaled_o
 SPACE: Mapping[str, Any] = {
     "width": [8, 16, 32, 64],
     "input": ["reload", "cache"],
-    "unroll": [1, 2],
     "partials": [1, 2],
     "simd_scope": ["none", "main", "all"],
     "nontemporal": [False],
@@ -103,14 +102,13 @@ def start(services: Services, columns: int) -> dict[str, float]:
 
 def measure(rounds: int, tries: int, space: Mapping[str, Any], folder: Path, found: dict[str, Any]) -> None:
     """Everything, in turn on one engine and on the other; ``found`` has what there is when it is interrupted."""
-    on_paper = {**space, "unroll": [1]}  # the actors of paper know a hundred candidates apart
     found |= {name: {"jobs": [], "starts": [], "paper": []} for name in ("embedded", "postgres")}
     with ExitStack() as stack:
         cluster = stack.enter_context(server(folder))
         for turn in range(rounds):
-            found["embedded"]["paper"].append(paper_seconds(folder / f"paper-{turn}", job(33, on_paper)))
+            found["embedded"]["paper"].append(paper_seconds(folder / f"paper-{turn}", job(33, space)))
             with scaled_out(folder / f"paper-out-{turn}", cluster, paper=True) as services:
-                found["postgres"]["paper"].append(_paper_out(services, on_paper))
+                found["postgres"]["paper"].append(_paper_out(services, space))
         both = [
             stack.enter_context(embedded(folder / "embedded")),
             stack.enter_context(scaled_out(folder / "scaled-out", cluster)),
