@@ -55,7 +55,8 @@ ONE = {"width": [8], "input": ["reload"], "materialize": ["private"], "simd_scop
 WARMING = {"width": [8, 16, 32, 64], "unroll": [1, 2, 4], "input": ["reload", "cache"]}
 """Two build tasks, one for each compiling worker."""
 LIMITS = {"throughput": 0.9, "overhead_seconds": 0.030, "start_seconds": 2.0}
-"""Issue 6's numbers: scaled-out throughput over the embedded engine's at least, the others at most."""
+"""Issue 6's numbers: scaled-out throughput over the embedded engine's at least; wall time per trial that the engine
+adds, and time from the POST to the first trial, at most. None was set for CPU time."""
 POLL_SECONDS = 0.01
 
 
@@ -175,10 +176,9 @@ def summed_up(found: Mapping[str, Any]) -> dict[str, Any]:
         for name, of in lines.items()
         if name.endswith("trials_per_core_second")
     }
-    out = lines["overhead_seconds"]["postgres"], lines["overhead_cpu_seconds"]["postgres"]
     missed = {
         "throughput": statistics.median(ratios["trials_per_core_second"]) < LIMITS["throughput"],
-        "overhead_seconds": max(map(statistics.median, out)) > LIMITS["overhead_seconds"],
+        "overhead_seconds": statistics.median(lines["overhead_seconds"]["postgres"]) > LIMITS["overhead_seconds"],
         "start_seconds": max(lines["start_seconds"]["postgres"]) > LIMITS["start_seconds"],
     }
     return {"lines": lines, "ratios": ratios, "missed": [name for name, is_missed in missed.items() if is_missed]}
