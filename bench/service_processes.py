@@ -30,7 +30,8 @@ WORKERS: tuple[tuple[str, ...], ...] = (
     ("--compile-only", "--compile-slots", "1"),
 )
 """Three on one host: one has the device and leaves compiling to the others, each of which has one slot."""
-_COMMON = {"TUNER_COMPILE_ONLY_DEVICES": "none"}
+_COMMON = {"TUNER_COMPILE_ONLY_DEVICES": "none", "TUNER_DRAIN_SECONDS": "0"}
+"""Devices that are timed alone; and an end that waits for no task."""
 PARTS = ("service", "workers", "database", "children")
 
 
