@@ -94,6 +94,18 @@ def test_nothing_is_changed_while_processes_run(database: Database, settings: An
     agree(database, settings(), who="a")
 
 
+def test_processes_count_whatever_their_url_names_them(postgres_url: str, settings: Any) -> None:
+    url = f"{postgres_url}?application_name=mine"
+    named = Database(url)
+    agree(named, settings(database_url=url, engine="embedded"), who="tuner serve a:1", grows=True)
+    with named.engine.connect():
+        with pytest.raises(SettingsDisagree, match="1 session in the database"):
+            change(named, {"TUNER_ENGINE": "postgres"}, who="b")
+        with pytest.raises(SettingsDisagree, match="TUNER_ENGINE is postgres here"):
+            agree(named, settings(database_url=url), who="tuner serve b:2", grows=True)
+    named.close()
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

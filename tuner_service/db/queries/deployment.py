@@ -16,8 +16,10 @@ COPIES_REST = "copies_rest_seconds"
 """Name of a fact: copies of artifacts that no machine used for so long are to go, as of when it was recorded."""
 _SESSIONS = """
 SELECT count(*) FROM pg_stat_activity
- WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'tuner%'
+ WHERE datname = current_database() AND pid <> pg_backend_pid()
+   AND (application_name LIKE 'tuner%' OR application_name = current_setting('application_name'))
 """
+"""The URL, or PGAPPNAME, may name the sessions of a deployment otherwise: then ours has the same name."""
 
 
 def facts(session: Session) -> dict[str, dict[str, Any]]:
