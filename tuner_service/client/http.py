@@ -19,6 +19,7 @@ REQUEST_TIMEOUT_SECONDS = 60.0
 PLAN_TIMEOUT_SECONDS = 300.0
 PRUNE_TIMEOUT_SECONDS = 3600.0
 """The last call reads what every trial refers to."""
+SERVICE_UNAVAILABLE = 503
 LOOK_POLL_SECONDS = 0.1
 PAGE_ITEMS = 500
 PLAN_PAGE_ITEMS = 20_000
@@ -168,8 +169,8 @@ class Client:
     ) -> Document:
         """Wait until the job has ended; the answer is the job.
 
-        ``on_progress`` gets every state seen. A service that goes away is waited for ``patience_seconds``: jobs
-        survive its restart.
+        ``on_progress`` gets every state seen. A service that goes away, or that answers 503 because its database did, is
+        waited for ``patience_seconds``: jobs survive the restart of either.
         """
         return self._wait(lambda: self.job(job_id), on_progress, poll_seconds, patience_seconds)
 
@@ -195,7 +196,9 @@ class Client:
         while True:
             try:
                 job = read()
-            except ServiceUnreachable:
+            except (ServiceUnreachable, ApiProblem) as error:
+                if isinstance(error, ApiProblem) and error.status != SERVICE_UNAVAILABLE:
+                    raise
                 now = time.monotonic()
                 gone_since = now if gone_since is None else gone_since
                 if now - gone_since >= patience_seconds:

@@ -154,12 +154,15 @@ def test_a_lookup_names_the_whole_key() -> None:
 
 
 def test_waiting_reports_every_state_and_outlives_a_restart() -> None:
-    answers: list[Any] = ["queued", "running", None, None, "succeeded"]
+    answers: list[Any] = ["queued", "running", None, None, 503, 503, "succeeded"]
 
     def next_answer(request: httpx.Request) -> httpx.Response:
         state = answers.pop(0)
         if state is None:
             raise httpx.ConnectError("restarting")
+        if state == 503:  # its database restarts
+            headers = {"Content-Type": "application/problem+json"}
+            return httpx.Response(503, json={"title": "not now", "status": 503}, headers=headers)
         return httpx.Response(200, json={"state": state})
 
     seen: list[str] = []
@@ -174,4 +177,8 @@ def test_waiting_gives_up_on_a_service_that_stays_away() -> None:
         raise httpx.ConnectError("gone")
 
     with client(refuse) as found, pytest.raises(ServiceUnreachable):
+        found.wait("job_1", poll_seconds=0.0, patience_seconds=0.0)
+    away = {"title": "not now", "status": 503}
+    headers = {"Content-Type": "application/problem+json"}
+    with client(lambda _: httpx.Response(503, json=away, headers=headers)) as found, pytest.raises(ApiProblem):
         found.wait("job_1", poll_seconds=0.0, patience_seconds=0.0)
