@@ -169,8 +169,8 @@ class Client:
     ) -> Document:
         """Wait until the job has ended; the answer is the job.
 
-        ``on_progress`` gets every state seen. A service that goes away, or that answers 503 because its database did, is
-        waited for ``patience_seconds``: jobs survive the restart of either.
+        ``on_progress`` gets every state seen. A service that goes away, or that answers 503 because its database did,
+        is waited for ``patience_seconds``: jobs survive the restart of either.
         """
         return self._wait(lambda: self.job(job_id), on_progress, poll_seconds, patience_seconds)
 
