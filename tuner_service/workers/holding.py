@@ -7,6 +7,7 @@ have taken a lease over measures nothing on that device until it holds the lease
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -70,6 +71,8 @@ class Holding:
         self._others: dict[str, str] = {}
         self._noted: dict[str, tuple[DeviceSpec, float]] = {}
         """Device id → what was stored of it, and when."""
+        self._retired = -math.inf
+        """When those that this one replaces were looked for last (monotonic clock)."""
         self._draining = False
         self._registered = False
         self._wanted, self._stopping = threading.Event(), threading.Event()
@@ -146,6 +149,12 @@ class Holding:
                 }
                 if not worker_queries.beat_worker(session, self.worker_id, **serves):
                     worker_queries.register_worker(session, {**self._row, **serves})
+                retires = now - self._retired >= NOTE_AGAIN_SECONDS
+                if retires:
+                    worker_queries.retire_replaced(
+                        session, self.worker_id, lost_seconds=self._lost_seconds, dead=self._is_dead
+                    )
+            self._retired = now if retires else self._retired
             self._noted = noted
             self._registered = True
             before, self._held = self._held, held

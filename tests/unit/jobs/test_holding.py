@@ -119,6 +119,31 @@ def test_what_times_nothing_may_be_offered_by_many_with_one_toolchain(
     assert "another toolchain" in other.others["cuda-sm_90"]
 
 
+def test_a_killed_worker_is_gone_once_one_was_started_in_its_place(
+    hold: Callable[..., Holding], database: Database, device: DeviceSpec
+) -> None:
+    untimed = replace(device, id="cuda-sm_90", kind="cuda-sm_90", timed=False)
+    other = replace(untimed, id="cuda-sm_80", kind="cuda-sm_80")
+    for name, place in (("killed", "this boot"), ("killed in a container", "a namespace that is no more")):
+        hold(name, untimed, pid=2**22 + 1, place=place).beat()
+    hold("serves more", untimed, other, pid=2**22 + 1).beat()
+    hold("another host's", untimed, **ELSEWHERE).beat()
+    sibling = hold("sibling", untimed)
+    sibling.beat()
+    assert states(database) == {**dict.fromkeys(states(database), "running"), "killed": "gone"}, "dead for sure"
+    let_pass(database, LOST_SECONDS + 1)
+    hold("started later", untimed).beat()
+    here = {"killed": "gone", "killed in a container": "gone", "sibling": "gone", "started later": "running"}
+    assert states(database) == {**here, "serves more": "running", "another host's": "running"}
+    sibling.beat()
+    assert states(database)["sibling"] == "running", "it lived, and says so"
+
+
+def states(database: Database) -> dict[str, str]:
+    with database.read() as session:
+        return {row["id"]: row["state"] for row in worker_queries.list_workers(session)}
+
+
 def test_a_worker_that_was_forgotten_registers_again(
     hold: Callable[..., Holding], database: Database, device: DeviceSpec
 ) -> None:

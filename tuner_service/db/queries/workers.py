@@ -127,6 +127,27 @@ def take_lease(
     return None
 
 
+def retire_replaced(
+    session: Session, worker_id: str, *, lost_seconds: float, dead: Callable[[Mapping[str, Any]], bool]
+) -> None:
+    """Says that those are gone in whose place a worker was started: on its host, after they were heard of last, and
+    serving all that they served. They must be lost or ``dead`` for sure; one that lives says so again by itself."""
+    workers = {worker["id"]: worker for worker in list_workers(session)}
+    mine = workers[worker_id]
+    for other in workers.values():
+        silent = other["silent_seconds"] >= lost_seconds or dead(other)
+        if other["state"] == "gone" or not silent or not _replaces(mine, other):
+            continue
+        query = select(Worker).where(Worker.id == other["id"]).with_for_update(skip_locked=True)  # as below
+        if (row := session.scalar(query)) is not None and row.heartbeat_at == other["heartbeat_at"]:
+            row.state = "gone"
+
+
+def _replaces(mine: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    serves_all = all(set(other[what]) <= set(mine[what]) for what in ("devices", "compile_keys"))
+    return serves_all and mine["host"] == other["host"] and mine["started_at"] > other["heartbeat_at"]
+
+
 def drop_leases(session: Session, worker_id: str, device_ids: Iterable[str] | None = None) -> None:
     """Gives a worker's leases back: of these devices, or all."""
     query = delete(DeviceLease).where(DeviceLease.worker_id == worker_id)
