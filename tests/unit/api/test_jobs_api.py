@@ -122,7 +122,7 @@ def test_a_case_has_a_page_of_its_own_and_an_index_that_is_none_is_said_to_be(se
     schemas_jobs.WholeCaseDocument.model_validate(case)
     assert {**job["cases"][0], "job_id": job["id"], "retimes": []} == case
     assert raised.value.status == 404
-    assert f"99 of job {job['id']}" in str(raised.value)
+    assert f"{job['id']}/99" in str(raised.value)
     whole = served.http.get(f"/v1/jobs/{job['id']}", params={"retimes": "true"}).json()
     assert [one["retimes"] for one in whole["cases"]] == [[]] * len(job["cases"])
 

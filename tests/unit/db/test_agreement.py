@@ -148,7 +148,9 @@ def test_the_command_shows_and_changes_what_is_recorded(
     shown = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["items"]}
     assert shown == agreed_values(settings())
     assert run([*command, "--set", "TUNER_WORKER_LOST_SECONDS=45", "--set", "TUNER_ARTIFACTS=/shared"]) == 0
-    changed = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["items"]}
+    answer = capsys.readouterr()
+    changed = {one["name"]: one["value"] for one in json.loads(answer.out)["items"]}
+    assert "not moved" in answer.err
     assert changed == shown | {"TUNER_WORKER_LOST_SECONDS": "45", "TUNER_ARTIFACTS": "/shared"}
     assert run(["db", "settings", "--database-url", f"sqlite:///{tmp_path}/x.sqlite3"]) == ExitStatus.BAD_INPUT
     assert "has one process" in capsys.readouterr().err

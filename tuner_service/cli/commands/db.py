@@ -10,7 +10,7 @@ import typer
 from tuner_service.cli.database import bring_up, look, recorded_settings
 from tuner_service.cli.errors import CommandError, ExitStatus
 from tuner_service.cli.options import DataDirOption, JsonOption
-from tuner_service.cli.output import print_json, print_line, print_table
+from tuner_service.cli.output import print_json, print_line, print_table, say
 from tuner_service.cli.request import parse_pairs
 from tuner_service.settings import Settings, load_settings
 
@@ -78,6 +78,8 @@ def agreed_settings(
     """
     settings = _settings(database_url, data_dir)
     found = recorded_settings(settings, change=parse_pairs("--set", change or []))
+    if any(one.startswith("TUNER_ARTIFACTS=") for one in change or []):
+        say("artifacts are not moved: what is missing in the new place is built again when it is asked for")
     if as_json:
         print_json({"items": found, "next": None, "total": len(found)})
         return

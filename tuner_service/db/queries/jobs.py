@@ -135,7 +135,7 @@ def job_case_document(session: Session, job_id: str, case_index: int) -> dict[st
         raise NotFound("job", job_id)
     found = _case_documents(session, job, retimes=True, case_index=case_index)
     if not found:
-        raise NotFound("case", f"{case_index} of job {job_id}")
+        raise NotFound("case", f"{job_id}/{case_index}")
     return {"job_id": job_id, **found[0]}
 
 
