@@ -16,7 +16,6 @@ reads a whole table is an error: exit status 1, as for a missed number.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import re
 import statistics
@@ -33,7 +32,7 @@ sys.path[:0] = [str(ROOT)]
 
 from sqlalchemy import event  # noqa: E402
 
-from bench.million_trials import KERNELS, Population, copied_job, populate, server  # noqa: E402
+from bench.million_trials import KERNELS, Population, copied_job, populate, server, unit_tests  # noqa: E402
 from tuner_service.db.engine import Database  # noqa: E402
 from tuner_service.settings import load_settings  # noqa: E402
 
@@ -212,13 +211,7 @@ def _hushed(file: Path | None) -> Iterator[None]:
 @contextmanager
 def _served(database: Database, seen: dict[str, Any]) -> Iterator[Any]:
     """A client of a service on this database; its SELECTs are put into ``seen`` with their values."""
-    path = ROOT / "tests" / "unit" / "api" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("paper_service", path)
-    assert spec is not None
-    assert spec.loader is not None
-    paper = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = paper
-    spec.loader.exec_module(paper)
+    paper = unit_tests("api")
     with tempfile.TemporaryDirectory(prefix="tuner-bench-") as directory:
         url = database.url.render_as_string(hide_password=False)
         served = paper.Served(load_settings(data_dir=Path(directory), database_url=url, port=0))

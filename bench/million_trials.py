@@ -107,8 +107,13 @@ def populate(database: Database, trials: int) -> Population:
 
 def paper_desk() -> ModuleType:
     """The ledger's test desk, on which steps are acted."""
-    path = ROOT / "tests" / "unit" / "jobs" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("paper_jobs", path)
+    return unit_tests("jobs")
+
+
+def unit_tests(package: str) -> ModuleType:
+    """What the unit tests of a package share: its part of the product, on paper."""
+    name, path = f"paper_{package}", ROOT / "tests" / "unit" / package / "conftest.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

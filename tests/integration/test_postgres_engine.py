@@ -13,7 +13,7 @@ import pytest
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.queues import tasks_by_worker
 from tuner_service.engine import reaper as reaper_module
-from tuner_service.engine.contract import Task
+from tuner_service.engine.contract import Task, has_begun
 from tuner_service.engine.postgres import PostgresEngine
 from tuner_service.engine.queue import Fetched, PostgresQueue
 from tuner_service.engine.quiet import ProcessQuietGate
@@ -163,7 +163,7 @@ class TestReaper:
         with database.read() as session:
             taken = tasks_by_worker(session)
         database.close()
-        assert {worker: [(task["key"], task["begun"]) for task in tasks] for worker, tasks in taken.items()} == {
+        assert {worker: [(task["key"], has_begun(task)) for task in tasks] for worker, tasks in taken.items()} == {
             silent: [("lost", True), ("gated", False), ("let in", True)],
             alive: [("held", True)],
         }

@@ -49,6 +49,11 @@ class Task:
         return cls(**{name: value for name, value in document.items() if name in known})
 
 
+def has_begun(document: Mapping[str, Any]) -> bool:
+    """Whether a taken task is performed, as far as was said: one that is gated says so when it is let in."""
+    return not Task.from_document(document).gated or bool(document.get("begun"))
+
+
 Handler = Callable[[Task, Callable[[], bool]], None]
 """Performs a task and records what came of it. Called with the task and ``cancelled()``. Must not raise for a
 candidate's faults; an exception is a bug of ours and is reported through ``on_failure``."""

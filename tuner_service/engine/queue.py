@@ -27,7 +27,7 @@ from psycopg_pool import AsyncConnectionPool
 from sqlalchemy import make_url
 
 from tuner_service.database_url import without_password
-from tuner_service.engine.contract import Task
+from tuner_service.engine.contract import Task, has_begun
 from tuner_service.errors import DatabaseFull, DatabaseUnavailable
 
 TASK_NAME = "tuner"
@@ -93,7 +93,7 @@ class Fetched:
     id: int
     task: Task
     begun: bool = True
-    """Whether the task was performed, as far as that was said: one that is gated says so when it is let in."""
+    """As ``engine.contract.has_begun``."""
 
 
 def queue_of(task: Task) -> str:
@@ -184,11 +184,10 @@ class PostgresQueue:
     def lost(self, seconds: float) -> list[Fetched]:
         """Running tasks whose workers gave no sign of life for so long."""
         jobs = self._ask(lambda: self._manager.get_stalled_jobs(seconds_since_heartbeat=seconds))
-        found = [(job.id, Task.from_document(job.task_kwargs), job.task_kwargs) for job in jobs]
         return [
-            Fetched(id=row_id, task=task, begun=not task.gated or bool(known.get("begun")))
-            for row_id, task, known in found
-            if row_id is not None
+            Fetched(id=job.id, task=Task.from_document(job.task_kwargs), begun=has_begun(job.task_kwargs))
+            for job in jobs
+            if job.id is not None
         ]
 
     def give_up(self, row_id: int, seconds: float, then: Callable[[], None]) -> bool:

@@ -16,6 +16,7 @@ from tuner_service.api.pages import DEFAULT_PAGE_ITEMS, Cursor, Limit, page_resp
 from tuner_service.db.pages import choice, decode_cursor, encode_cursor
 from tuner_service.db.queries import workers as worker_queries
 from tuner_service.db.queries.queues import tasks_by_worker
+from tuner_service.engine.contract import has_begun
 
 router = APIRouter(prefix="/v1/workers", tags=["devices"])
 
@@ -96,7 +97,7 @@ def _document(row: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], lost_s
                 "queue": task["queue"],
                 "device_id": task["device_id"],
                 "step": task["payload"]["step"]["step"],
-                "begun": task["begun"],
+                "begun": has_begun(task),
             }
             for task in tasks
         ],

@@ -26,15 +26,10 @@ def queue_depths(session: Session) -> dict[str, dict[str, int]]:
 
 
 def tasks_by_worker(session: Session) -> dict[int, list[dict[str, Any]]]:
-    """Number of a worker in the queue → the documents of the tasks that it has taken; none where there is no queue.
-
-    ``begun``: False for one that still waits for its host to become quiet.
-    """
+    """Number of a worker in the queue → the documents of the tasks that it has taken; none where there is no queue."""
     found: dict[int, list[dict[str, Any]]] = {}
     if session.get_bind().dialect.name == "sqlite":
         return found
     for row in session.execute(text(_DOING)):
-        gated = row.args["queue"] == "device" and (row.args["quiet"] or row.args.get("builds"))
-        document = {**row.args, "begun": not gated or bool(row.args.get("begun"))}
-        found.setdefault(row.worker_id, []).append(document)
+        found.setdefault(row.worker_id, []).append(row.args)
     return found
