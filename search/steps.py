@@ -38,22 +38,26 @@ from search.untimed import checks, nothing_timed
 
 BUILD_BATCH = 12
 """Candidates per compiler call: the share of one candidate stops falling there (design/4)."""
+FIRST_BUILD_BATCH = 4
+"""Where a device waits, idle, for the first ones: it starts on these while the next are compiled. Of the second call
+twice as many; the two are what one call would be."""
 UNTIMED_BUILD_BATCH = 32
 """Where no device waits for the first ones, and the compiler is nvcc, whose call costs what 30 kernels do."""
 
 
-def missing(state: CaseState, in_flight: Sequence[Step] = ()) -> tuple[Step, ...]:
+def missing(state: CaseState, in_flight: Sequence[Step] = (), *, device_waits: bool = True) -> tuple[Step, ...]:
     """Every step that can be started now, beside those in flight; empty when the case waits for one or is settled.
 
-    Within the answer, and together with ``in_flight``, no trial is built or measured twice. The order is the one to
-    work in. A lost step is simply no longer in flight.
+    ``device_waits`` False: the device has other cases to do, and this one's first candidates are in no hurry. Within
+    the answer, and together with ``in_flight``, no trial is built or measured twice. The order is the one to work in. A
+    lost step is simply no longer in flight.
     """
     if state.settled is not None or any(isinstance(step, Settle) for step in in_flight):
         return ()
     if any(trial.outcome == "pending" for trial in state.trials):
         if state.untimed is not None:
-            return (*checks(state, in_flight), *_builds(state, in_flight))
-        return (*_builds(state, in_flight), *_measurements(state, in_flight))
+            return (*checks(state, in_flight), *_builds(state, in_flight, hurried=False))
+        return (*_builds(state, in_flight, hurried=device_waits), *_measurements(state, in_flight))
     not_run = sum(trial.outcome == "not_run" for trial in state.trials)
     if not_run:
         why = f"the search was stopped before {not_run} of {len(state.trials)} trials ran"
@@ -78,13 +82,21 @@ def missing(state: CaseState, in_flight: Sequence[Step] = ()) -> tuple[Step, ...
     ) or _settle(state, in_flight, winner, reference, contenders)
 
 
-def _builds(state: CaseState, in_flight: Sequence[Step]) -> tuple[Build, ...]:
+def _builds(state: CaseState, in_flight: Sequence[Step], *, hurried: bool) -> tuple[Build, ...]:
     """Batches of trials without machine code in canonical order, but the default first: the device waits for it."""
     busy = touched(in_flight, Build)
     wanted = [t for t in state.trials if t.outcome == "pending" and t.artifact is None and t.id not in busy]
     wanted.sort(key=lambda trial: (not trial.is_default, trial.ordinal))
-    size = BUILD_BATCH if state.untimed is None else UNTIMED_BUILD_BATCH
-    return tuple(Build(trials=tuple(t.id for t in batch)) for batch in batches(wanted, size))
+    if not hurried:
+        size = BUILD_BATCH if state.untimed is None else UNTIMED_BUILD_BATCH
+        return tuple(Build(trials=tuple(t.id for t in batch)) for batch in batches(wanted, size))
+    begun = len(busy) + sum(t.artifact is not None for t in state.trials)
+    steps: list[Build] = []
+    while wanted:
+        size = min(FIRST_BUILD_BATCH + begun, BUILD_BATCH)
+        steps.append(Build(trials=tuple(t.id for t in wanted[:size])))
+        wanted, begun = wanted[size:], begun + size
+    return tuple(steps)
 
 
 def _measurements(state: CaseState, in_flight: Sequence[Step]) -> tuple[Step, ...]:

@@ -163,10 +163,21 @@ def searched(*trials, seconds, baselines=()):
 
 def test_builds_come_in_batches_in_canonical_order_with_the_default_first():
     state = case(*(trial(n, is_default=n == 20) for n in range(30)))
-    steps = missing(state)
+    steps = missing(state, device_waits=False)
     assert [type(step) for step in steps] == [Build, Build, Build]
     assert steps[0].trials == ("t20", *(f"t{n}" for n in range(11)))
     assert [len(step.trials) for step in steps] == [BUILD_BATCH, BUILD_BATCH, 6]
+
+
+def test_a_device_that_waits_gets_the_first_builds_from_short_calls():
+    state = case(*(trial(n, is_default=n == 20) for n in range(30)))
+    first, second, *rest = missing(state)
+    assert first.trials == ("t20", "t0", "t1", "t2")
+    assert len(first.trials) + len(second.trials) == BUILD_BATCH
+    assert [len(step.trials) for step in rest] == [BUILD_BATCH, 6]
+    assert missing(state, [first])[0] == second, "what is in flight is begun"
+    begun = after(state, *(built(name) for name in first.trials))
+    assert [s.trials for s in missing(begun, [second]) if isinstance(s, Build)] == [step.trials for step in rest]
 
 
 def test_trials_rejected_by_their_plan_are_never_built():

@@ -20,7 +20,7 @@ from tuner_service.engine.notices import Notices
 from tuner_service.engine.outage import Outage, pauses
 from tuner_service.engine.overlap import CompileCount
 from tuner_service.engine.queue import Fetched, PostgresQueue, compile_queue, device_queue
-from tuner_service.engine.quiet import ProcessQuietGate, QuietGate
+from tuner_service.engine.quiet import Compiling, ProcessQuietGate, QuietGate
 from tuner_service.errors import DatabaseProblem
 
 log = logging.getLogger(__name__)
@@ -61,11 +61,13 @@ class PostgresEngine:
         devices: Sequence[str] = (),
         compile_queues: Callable[[], Sequence[str]] = lambda: ("",),
         quiet: QuietGate | None = None,
+        compiling: Compiling | None = None,
         takes: Callable[[str | None], bool] = lambda device_id: True,
     ) -> None:
         """``worker_id``: name of this process in its log. ``compile_queues``: the compile keys whose tasks its compile
         slots take now, none while no compiler works. ``quiet``: who keeps compiling and quiet measurements apart;
-        default: this process alone. ``takes``: whether this process may use a device now, or, asked with None, compile;
+        default: this process alone. ``compiling``: lets a compile slot in before it takes a task; default: as soon as
+        nothing is quiet. ``takes``: whether this process may use a device now, or, asked with None, compile;
         what waits for it is left alone otherwise.
 
         Nothing connects before ``start`` or the first question.
@@ -74,6 +76,7 @@ class PostgresEngine:
         self.worker_id = worker_id
         self._queue = PostgresQueue(database_url)
         self._quiet: QuietGate = quiet or ProcessQuietGate()
+        self._compiling: Compiling = compiling or self._quiet.compiling
         self._takes = takes
         self._compile_queues = compile_queues
         self._slots: list[str | None] = [None] * compile_slots + list(devices)
@@ -215,7 +218,7 @@ class PostgresEngine:
             running = None
         else:
             # The gate first: what this host may not compile now, another one may.
-            with self._quiet.compiling(stopping=self._is_leaving) as granted:
+            with self._compiling(stopping=self._is_leaving) as granted:
                 running = self._fetch(queues) if granted else None
                 if running is not None and not running.cancelled.is_set():
                     self._perform(running)

@@ -15,6 +15,14 @@ LOOK_SECONDS = 0.05
 """How often a waiting one asks whether it is still wanted."""
 
 
+class Compiling(Protocol):
+    """Lets a compile task in."""
+
+    def __call__(self, *, stopping: Callable[[], bool]) -> AbstractContextManager[bool]:
+        """As :meth:`QuietGate.compiling`."""
+        ...
+
+
 class QuietGate(Protocol):
     """Thread-safe. A gate covers what would disturb one another: this process, or the whole host."""
 

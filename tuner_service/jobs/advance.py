@@ -198,7 +198,8 @@ class Advancer:
         with self._database.read() as session:
             state = self._ledger.load(session, row["id"])
             losses = trials.losses(session, row["id"])
-        for step in apart(missing(state, [one.step for one in standing]), losses):
+        lacking = missing(state, [one.step for one in standing], device_waits=room["device"] == DEVICE_TASKS)
+        for step in apart(lacking, losses):
             if isinstance(step, Settle):
                 return settle(self._database, self._ledger, job["id"], row["id"], step.result)
             queue = queue_of(step)

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from tuner_service.workers.devices import Devices, Probe
 from tuner_service.workers.disk_room import DiskRoom
 from tuner_service.workers.handlers import Handlers
 from tuner_service.workers.holding import Holding, this_place
+from tuner_service.workers.host_cores import HostCores
 from tuner_service.workers.host_quiet import HostQuietGate
 from tuner_service.workers.observing import observed, observed_failure
 from tuner_service.workers.own_copies import OwnCopies
@@ -96,6 +97,7 @@ class WorkerProcess:
         self._leaving, self._hurried = threading.Event(), threading.Event()
         self._quarantines = Quarantines(database)
         self._gate = HostQuietGate()
+        self._cores = HostCores(self._compile_cores)
         self._room = DiskRoom(self._written_folders(), changed=lambda: self._holding.soon())
         self._worker: Worker | None = None
         self._engine: PostgresEngine | None = None
@@ -228,6 +230,7 @@ class WorkerProcess:
             devices=list(self.offered),
             compile_queues=self._compile_keys,
             quiet=self._gate,
+            compiling=self._compiling,
             takes=self._may_take,
         )
         watch = threading.Thread(target=self._watch_devices, args=(engine,), name="devices", daemon=True)
@@ -266,6 +269,15 @@ class WorkerProcess:
     def _perform(self, handlers: Handlers, task: Task, cancelled: Callable[[], bool]) -> None:
         with self._gate.building() if task.queue == "compile" or task.builds else nullcontext():
             handlers.handle(task, cancelled)
+
+    @contextmanager
+    def _compiling(self, *, stopping: Callable[[], bool]) -> Iterator[bool]:
+        """A core first: who waits for one must not keep what is quiet from beginning."""
+        with self._cores.one(stopping=stopping) as core, self._gate.compiling(stopping=stopping) as granted:
+            yield core and granted
+
+    def _compile_cores(self) -> Sequence[int]:
+        return next((spec.compile_cpus for spec in self.devices.values() if spec.compile_cpus), ())
 
     def _ready_line(self) -> str:
         nothing = "compiles, and measures nothing" if self.options.compile_only else "no device that it may use now"

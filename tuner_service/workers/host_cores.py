@@ -1,0 +1,61 @@
+"""The compile cores of a host: each is one task's at a time, among all worker processes of the host.
+
+Two compilers that share a core end no sooner than one after the other, and the first result comes twice as late: the
+device waits for it. A core is a locked file (``flock``), so whatever a process that died held is free at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from search.measuring.device_lock import open_lock
+
+POLL_SECONDS = 0.02
+PATIENCE_SECONDS = 120.0
+"""Who has its core for longer may have been stopped: the others go on beside it, which costs time and nothing else."""
+
+
+class HostCores:
+    """Thread-safe: it holds no state."""
+
+    def __init__(
+        self,
+        cores: Callable[[], Sequence[int]],
+        *,
+        lock_dir: Path | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        """``cores``: CPU ids that this process compiles on, as of now; where none is known nobody waits."""
+        self._cores, self._lock_dir, self._patience_seconds = cores, lock_dir, patience_seconds
+
+    @contextlib.contextmanager
+    def one(self, *, stopping: Callable[[], bool]) -> Iterator[bool]:
+        """Waits until a core is nobody's, and has it inside the block; false once ``stopping()``."""
+        deadline = time.monotonic() + self._patience_seconds
+        mine: int | None = None
+        while not (stopped := stopping()):
+            cores = self._cores()
+            mine = next((taken for core in cores if (taken := self._taken(core)) is not None), None)
+            if mine is not None or not cores or time.monotonic() >= deadline:
+                break
+            time.sleep(POLL_SECONDS)
+        try:
+            yield not stopped
+        finally:
+            if mine is not None:
+                os.close(mine)
+
+    def _taken(self, core: int) -> int | None:
+        """A descriptor of its own that has the core, so that threads exclude each other too; None when it is taken."""
+        descriptor = open_lock(f"host-core-{core}", lock_dir=self._lock_dir)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
