@@ -160,8 +160,8 @@ def test_full_disks_under_a_service(start: Callable[..., OnSmallDisks]) -> None:
         job_id = jobs.submit()
         wait(lambda: len(jobs.measured(job_id)) >= 1)
         service.database.fill()
-        wait(lambda: jobs.get(job_id)["waiting"] is not None)
-        assert "no space left for the database" in jobs.get(job_id)["waiting"]
+        # A small write may still fit, now and then, and then it waits for nothing.
+        wait(lambda: "no space left for the database" in (jobs.get(job_id)["waiting"] or ""))
         recorded = jobs.measured(job_id)
         refused = http.post("/v1/jobs", json=BODY)
         assert (refused.status_code, refused.json()["type"]) == (503, "/problems/storage-unavailable")

@@ -20,10 +20,10 @@ from search.replay.records import ReplayRecord, ReplayState, ReplayStep, missing
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import acceptances
 from tuner_service.engine.contract import Task
-from tuner_service.errors import DatabaseFull, DatabaseProblem, OurFault
+from tuner_service.errors import DatabaseProblem, OurFault
 from tuner_service.jobs.acceptance_ledger import count_failure, end_acceptance, forget_failures, load_state, record
 from tuner_service.workers.patience import patiently
-from tuner_service.workers.perform import fatal, no_space, outage_pause
+from tuner_service.workers.perform import fatal, no_space, not_recorded, outage_pause
 
 log = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class AcceptanceWorker:
 
     def on_failure(self, task: Task, error: BaseException) -> None:
         """Decides what an exception means: the step is tried again, or the acceptance fails."""
-        if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
-            log.warning("task %s could not record its results: %s", task.key, error)
+        if isinstance(error, DatabaseProblem):
+            not_recorded(task, error)
             return  # the ledger is the problem: the next advance asks again
         if isinstance(error, ArtifactsUnavailable):
             log.warning("task %s came to nothing: %s; it is asked for again", task.key, error)

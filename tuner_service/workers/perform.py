@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 MAXIMUM_FAULTS_IN_A_ROW = 6
 """Tasks of one job that end in a fault of ours, none with a result between them: the job fails, whatever its trials."""
 OUTAGE_PAUSE_SECONDS = 1.0
-"""Before a step is asked for again that found the artifact store unreachable."""
+"""Before a step is asked for again that found the artifact store unreachable, or the database full."""
 COUNT_WAIT_SECONDS = 1.0
 """How long the time of running tasks waits for its row: it is counted again soon."""
 T = TypeVar("T")
@@ -57,6 +57,13 @@ def outage_pause() -> None:
     """Waits a moment, and counts, after a step that found the artifact store unreachable."""
     ARTIFACT_OUTAGES.inc()
     time.sleep(OUTAGE_PAUSE_SECONDS)
+
+
+def not_recorded(task: Task, problem: DatabaseProblem) -> None:
+    """Says so, and waits a moment where there is no space left: the next claim may fit, and its result not either."""
+    log.warning("task %s could not record its results: %s", task.key, problem)
+    if isinstance(problem, DatabaseFull):
+        time.sleep(OUTAGE_PAUSE_SECONDS)
 
 
 class Tools(Protocol):
@@ -134,8 +141,8 @@ class Worker:
 
     def on_failure(self, task: Task, error: BaseException) -> None:
         """Decides what an exception means: the job waits, its trials are tried again, or it fails."""
-        if isinstance(error, DatabaseProblem) and not isinstance(error, DatabaseFull):
-            log.warning("task %s could not record its results: %s", task.key, error)
+        if isinstance(error, DatabaseProblem):
+            not_recorded(task, error)
             return  # the ledger is the problem: the claim turns void, and the next advance asks again
         if isinstance(error, ArtifactsUnavailable):
             outage_pause()
@@ -244,7 +251,7 @@ def fatal(error: BaseException) -> str | None:
     """Why a job cannot go on after this error; None when trying again makes sense."""
     if isinstance(error, ToolchainUnavailable):
         return f"the toolchain does not work any more: {error}"
-    if isinstance(error, DatabaseFull | OurFault | ArtifactTooLarge):
+    if isinstance(error, OurFault | ArtifactTooLarge):
         return str(error)
     return no_space(error)
 

@@ -15,6 +15,7 @@ from tuner_service.db.queries.jobs import active_job_ids, list_job_events
 from tuner_service.errors import DatabaseFull, DatabaseUnavailable, DeviceAwaited, NotFound
 from tuner_service.jobs.cancel import cancel
 from tuner_service.jobs.submit import submit
+from tuner_service.workers import perform
 
 Check = Callable[[Any], bool]
 
@@ -298,9 +299,15 @@ def test_a_broken_ledger_makes_the_job_wait(service: Any, tools: Any, submitted:
 
 @pytest.mark.databases("sqlite")
 def test_a_full_database_makes_the_job_wait_and_loses_nothing(
-    service: Any, database: Database, submitted: str, check_sum: Check
+    service: Any,
+    database: Database,
+    submitted: str,
+    check_sum: Check,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SQLite's own page limit makes every write that needs room fail, as a full disk does."""
+    monkeypatch.setattr(perform, "OUTAGE_PAUSE_SECONDS", 0.0)
     limit_pages = [2**30]
 
     def limit(connection: Any, *_: Any) -> None:
@@ -317,20 +324,18 @@ def test_a_full_database_makes_the_job_wait_and_loses_nothing(
     for _ in range(5):
         try:
             service.advancer.advance(submitted)
-            while service.engine.tasks:  # a job that fails takes its other tasks with it
+            while service.engine.tasks:
                 service.run(next(iter(service.engine.tasks)))
         except DatabaseFull:
             refused += 1
-    assert refused or "full" in service.job(submitted)["error"]
+    assert refused or "database or disk is full" in caplog.text  # claims may fit where results do not
     assert check_sum(service.job(submitted))
     after = service.trials(submitted)
     for old, new in zip(before, after, strict=True):
         assert old["outcome"] == "pending" or old == new
     limit_pages[0] = 2**30
     job = service.finish(submitted)
-    assert job["state"] in ("succeeded", "failed")
-    if job["state"] == "failed":
-        assert "full" in job["error"]
+    assert job["state"] == "succeeded"
     assert check_sum(job)
 
 

@@ -1,4 +1,5 @@
-"""An artifact store that is away charges nobody; one that cannot take an artifact says so; queues are counted."""
+"""An artifact store that is away, or a full database, charges nobody; a store that cannot take an artifact says so;
+queues are counted."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from search.errors import ArtifactLost, ArtifactsUnavailable, ArtifactTooLarge
 from search.steps import Build, Measure
 from tuner_service.engine.contract import Task
 from tuner_service.engine.local import LocalEngine
+from tuner_service.errors import DatabaseFull
 from tuner_service.metrics import REGISTRY
 from tuner_service.workers import perform
 
@@ -40,6 +42,24 @@ def test_an_outage_of_the_store_is_nobodys_fault(service: Any, tools: Any, submi
     assert job["progress"]["measured"] == 3
     assert service.trials(submitted, stage="lost_worker") == []
     assert outages() == before + 9
+
+
+@pytest.mark.parametrize("kind", [Build, Measure])
+def test_results_that_do_not_fit_into_a_full_database_fail_no_job(
+    service: Any, tools: Any, submitted: str, kind: type
+) -> None:
+    """Small writes, such as claims, may fit where results do not: the job is handed out again and again."""
+    times = iter(range(9))
+
+    def faults(step: Any, state: Any) -> BaseException | None:
+        full = isinstance(step, kind) and next(times, None) is not None
+        return DatabaseFull("no space left for the database") if full else None
+
+    tools.faults = faults
+    job = service.finish(submitted)
+    assert next(times, None) is None
+    assert (job["state"], job["progress"]["measured"]) == ("succeeded", 3)
+    assert service.trials(submitted, stage="lost_worker") == []
 
 
 def test_an_artifact_that_the_store_does_not_take_fails_the_job_in_words(
