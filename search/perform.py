@@ -161,7 +161,10 @@ def _finals(step: Finals, state: CaseState, case: Case, tools: Tools) -> Iterato
     """Every finalist comes back with samples or a rejection, else the driver would ask for ever."""
     asked = step.trials or step.all_phases
     items = [_item(state.trial(trial), case, tools) for trial in asked]
-    samples = tools.measurer.finals(case, items, all_phases=step.all_phases, cancelled=tools.cancelled)
+    sittings = None if step.trials else 1  # phases alone decide nothing: one process takes them
+    samples = tools.measurer.finals(
+        case, items, all_phases=step.all_phases, sittings=sittings, cancelled=tools.cancelled
+    )
     lost = set(asked) - samples.samples_seconds.keys() - samples.rejections.keys()
     lost |= set(step.all_phases) - samples.extra_phases.keys() - samples.rejections.keys()
     if lost:

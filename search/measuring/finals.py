@@ -10,10 +10,10 @@ from search.children.child import ChildGone, ChildTimeout
 from search.errors import ChildFailed
 from search.measuring.progress import FINALS
 from search.measuring.protocol import (
-    PROTOCOLS,
     FinalsSamples,
     MeasureItem,
     PhaseTiming,
+    Protocol,
     Timing,
     timing_from_document,
 )
@@ -42,7 +42,7 @@ def measure_finals(
     items: Sequence[MeasureItem],
     *,
     all_phases: Sequence[str],
-    protocol: str,
+    protocol: Protocol,
     timeouts: Timeouts,
     cancelled: Asked,
 ) -> FinalsSamples:
@@ -52,13 +52,12 @@ def measure_finals(
     samples: dict[str, tuple[float, ...]] = {}
     phases: dict[str, Timing] = {}
     conditions: _Conditions = []
-    sittings = PROTOCOLS[protocol].sittings
     while left:
         samples, phases = {item.id: () for item in left}, {}
         conditions.clear()
         try:
-            for sitting in range(sittings):
-                last = sitting == sittings - 1
+            for sitting in range(protocol.sittings):
+                last = sitting == protocol.sittings - 1
                 taken, phases, calls, under = _sitting(
                     workbench,
                     case,
@@ -83,13 +82,13 @@ def measure_finals(
         break
     return FinalsSamples(
         order=tuple(item.id for item in left),
-        protocol=protocol,
+        protocol=protocol.name,
         samples_seconds=samples,
         extra_phases=phases,
         rejections=rejections,
         started_at=started,
         finished_at=utc_now(),
-        sittings=sittings,
+        sittings=protocol.sittings,
         conditions=tuple(conditions),
     )
 
@@ -99,13 +98,13 @@ def _sitting(
     case: Case,
     items: list[MeasureItem],
     all_phases: Sequence[str],
-    protocol: str,
+    protocol: Protocol,
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
 ) -> _Sitting:
     """The rounds of one process: a fresh one, unless there is only one sitting. Phases come after them."""
-    if PROTOCOLS[protocol].sittings > 1:
+    if protocol.sittings > 1:
         workbench.discard()
     wanted = [index for index, item in enumerate(items) if item.id in set(all_phases)]
     while True:
@@ -135,17 +134,16 @@ def _rounds(
     workbench: Workbench,
     items: list[MeasureItem],
     wanted: list[int],
-    protocol: str,
+    protocol: Protocol,
     sitting: int,
     timeouts: Timeouts,
     cancelled: Asked,
 ) -> _Sitting:
-    sampling = PROTOCOLS[protocol]
-    count = sampling.samples // sampling.sittings
+    count = protocol.samples // protocol.sittings
     workbench.tell(
         "finals",
         artifacts=[item.artifact.located_document() for item in items],
-        protocol=sampling.document(),
+        protocol=protocol.document(),
         turns=[sitting * count, (sitting + 1) * count],
         all_phases=wanted,
     )

@@ -167,13 +167,15 @@ class Measurer:
         *,
         all_phases: Sequence[str] = (),
         protocol: str = "finals",
+        sittings: int | None = None,
         cancelled: Asked = _never,
     ) -> FinalsSamples:
         """Sample the finalists interleaved in one child: round r begins with finalist r mod n. Items are not checked.
 
-        ``all_phases``: ids that also get every phase, after the rounds. A finalist that fails is rejected, and the
-        others start over.
+        ``all_phases``: ids that also get every phase, after the rounds. ``sittings``: fresh processes that share the
+        rounds; default: the protocol's. A finalist that fails is rejected, and the others start over.
         """
+        sampling = PROTOCOLS[protocol] if sittings is None else replace(PROTOCOLS[protocol], sittings=sittings)
         with self._device(cancelled):
             samples = self._alone(
                 cancelled,
@@ -182,7 +184,7 @@ class Measurer:
                     case,
                     items,
                     all_phases=all_phases,
-                    protocol=protocol,
+                    protocol=sampling,
                     timeouts=self._timeouts,
                     cancelled=cancelled,
                 ),

@@ -140,7 +140,7 @@ def _deciding_samples(settled: Mapping[str, Any], trial: Mapping[str, Any]) -> t
     """Protocol, samples (seconds) that chose the trial, and the processes they were spread over: of the last finals
     that it was in, else of the search."""
     for event in reversed(settled["events"]):
-        if event["event"] == "finals_measured":
+        if event["event"] == "finals_measured" and not event.get("phases_only"):
             taken = event["samples"]["samples_seconds"]
             for trial_id in (trial["id"], trial["same_code_as"]):
                 if taken.get(trial_id):

@@ -72,7 +72,7 @@ class Measures:
     """Stands in for the Measurer: failing trials by id, and a log of what ran."""
 
     def __init__(self, failing=(), fails_at=("search", "check", "retime", "finals")):
-        self.failing, self.fails_at, self.log = set(failing), fails_at, []
+        self.failing, self.fails_at, self.log, self.sittings = set(failing), fails_at, [], []
 
     def result(self, method, item, timed):
         self.log.append((method, item.id))
@@ -93,7 +93,8 @@ class Measures:
         result = self.result("retime", item, True)
         return result.rejection or result.timing["device_batch"]
 
-    def finals(self, case, items, *, all_phases, cancelled):
+    def finals(self, case, items, *, all_phases, sittings, cancelled):
+        self.sittings.append(sittings)
         rejections = {i.id: CRASHED for i in items if i.id in self.failing and "finals" in self.fails_at}
         alive = [i.id for i in items if i.id not in rejections]
         return FinalsSamples(
@@ -243,9 +244,11 @@ def test_shared_code_that_fails_its_check_is_rejected_and_a_lost_root_leaves_it_
 
 def test_finals_take_all_phases_alone_when_no_trials_are_named():
     state, root, _ = shared_pair(opened())
-    (whole,) = perform(Finals(trials=(root,), all_phases=(root,)), state, CASE, tools())
-    (alone,) = perform(Finals(trials=(), all_phases=(root,)), state, CASE, tools())
+    measurer = Measures()
+    (whole,) = perform(Finals(trials=(root,), all_phases=(root,)), state, CASE, tools(measurer=measurer))
+    (alone,) = perform(Finals(trials=(), all_phases=(root,)), state, CASE, tools(measurer=measurer))
     assert (whole.phases_only, alone.phases_only) == (False, True)
+    assert measurer.sittings == [None, 1], "what decides nothing takes one process"
     assert set(alone.samples.extra_phases) == {root}
 
 

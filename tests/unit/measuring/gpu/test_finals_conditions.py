@@ -90,7 +90,7 @@ def finals(played: Played, *names: str) -> Any:
         case,
         items(*names),
         all_phases=[],
-        protocol="search",
+        protocol=PROTOCOLS["search"],
         timeouts=Timeouts(),
         cancelled=lambda: False,
     )
