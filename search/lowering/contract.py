@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from search.documents import HERE_ONLY
 from search.outcome import Rejected
-from search.planning.schedule import Schedule
+
+if TYPE_CHECKING:  # children that measure read these records, and plan nothing: a tenth of their start
+    from search.planning.schedule import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)

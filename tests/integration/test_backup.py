@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
     "space": {"width": [8], "input": ["reload"], "simd_scope": ["none"], "nontemporal": [False]},
     "baselines": [],
 }
-LARGER = {**SMALL, "space": {"width": [8, 16], "input": ["reload", "cache"], "nontemporal": [False]}}
+LARGER = {**SMALL, "space": {**SMALL["space"], "width": [8, 16], "input": ["reload", "cache"]}}
 
 
 def commands(heading: str) -> list[str]:

@@ -108,13 +108,13 @@ MATRIX: list[tuple[Case, list[Candidate]]] = [
 
 
 def third(at: int, case: Case) -> bool:
-    """Whether the candidate at this place of its list is left to the full tests for this norm: each is run on two."""
+    """Whether the candidate at this place of its list is run for this norm: each is on one, the full tests take all."""
     return (at + NORMS.index(case.kernel)) % len(NORMS) == 0
 
 
 OF_ALL_NORMS = MATRIX[: 4 * len(NORMS)]
 RUN = [
-    *((case, [one for at, one in enumerate(made) if not third(at, case)]) for case, made in OF_ALL_NORMS),
+    *((case, [one for at, one in enumerate(made) if third(at, case)]) for case, made in OF_ALL_NORMS),
     *MATRIX[len(OF_ALL_NORMS) :],
 ]
 EVERY_PROGRAM = [candidate(32, 2, partials=2), candidate(8, **CACHE, materialize="recompute")]
@@ -192,7 +192,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, MeasureResult
 
 def test_candidates_of_the_norms_compute_what_the_oracle_says(results: dict[str, MeasureResult]) -> None:
     norms = {key: result for key, result in results.items() if key.startswith(NORMS)}
-    all_right(norms, at_least=45)
+    all_right(norms, at_least=28)
 
 
 def test_programs_of_the_whole_language_compute_what_the_oracle_says(results: dict[str, MeasureResult]) -> None:
@@ -201,9 +201,9 @@ def test_programs_of_the_whole_language_compute_what_the_oracle_says(results: di
 
 
 @pytest.mark.full
-def test_the_third_norm_of_every_candidate_computes_what_the_oracle_says(tmp_path: Path) -> None:
-    left = [(case, [one for at, one in enumerate(made) if third(at, case)]) for case, made in OF_ALL_NORMS]
-    all_right(simulated(left, tmp_path), at_least=15)
+def test_the_other_norms_of_every_candidate_compute_what_the_oracle_says(tmp_path: Path) -> None:
+    left = [(case, [one for at, one in enumerate(made) if not third(at, case)]) for case, made in OF_ALL_NORMS]
+    all_right(simulated(left, tmp_path), at_least=32)
 
 
 @pytest.mark.full

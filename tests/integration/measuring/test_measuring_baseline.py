@@ -274,10 +274,11 @@ def test_rows_for_which_torch_is_known_to_be_wrong_are_not_compared(shared) -> N
 @pytest.mark.parametrize(
     ("name", "implementation", "asked"),
     [
-        (
+        pytest.param(
             "torch_compile",
             "torch.compile of program rms_norm statement by statement",
             {"program": dump_program(kernels()["rms_norm"].program)},
+            marks=pytest.mark.full,
         ),
         (
             "inductor_core",

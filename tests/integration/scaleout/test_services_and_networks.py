@@ -183,7 +183,7 @@ def client_job(client: Client) -> str:
     return str(client.submit(SMALL)["id"])
 
 
-@pytest.mark.parametrize("finished", [20, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("finished", [6, pytest.param(200, marks=pytest.mark.full)])
 def test_two_hundred_jobs_at_once(deployment: Deployment, finished: int) -> None:
     """All of them end: those that are wanted by finishing, every other one by being cancelled where it is."""
     client = deployment.serve()
