@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from collections.abc import Hashable, Mapping
-from functools import cache
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache, partial
+from typing import Any, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
+_Reader: TypeAlias = Callable[[Any], Any]
 HERE_ONLY: Mapping[str, Any] = {"here_only": True}
 """Metadata of a field that means something on this machine alone: documents leave it out, so it needs a default."""
 
 
 def record_document(value: Any) -> Any:
     """JSON form of a record: an object per dataclass and mapping, a list per tuple."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value) if "here_only" not in field.metadata]
-        return {name: record_document(getattr(value, name)) for name in fields}
+        return {name: record_document(getattr(value, name)) for name in _shown(type(value))}
     if isinstance(value, Mapping):
         return {str(key): record_document(item) for key, item in value.items()}
     if isinstance(value, (tuple, list)):
@@ -30,34 +32,49 @@ def record_document(value: Any) -> Any:
     return value
 
 
+@cache
+def _shown(record: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(record) if "here_only" not in field.metadata)
+
+
 def record_from_document(record: type[Record], document: Mapping[str, Any]) -> Record:
     """Inverse of :func:`record_document` for a dataclass. For our own records, not for user input.
 
     Raises TypeError when a field without a default is missing.
     """
-    hints = _hints(cast(Hashable, record))
-    return record(**{name: _value(hint, document[name]) for name, hint in hints.items() if name in document})
+    known = {}
+    for name, read in _readers(cast(Hashable, record)):
+        if name in document:
+            value = document[name]
+            known[name] = value if read is None or value is None else read(value)
+    return record(**known)
 
 
 @cache
-def _hints(record: Any) -> dict[str, Any]:
-    """Resolved types of the fields (cached: resolving them is slow, and a ledger holds thousands of records)."""
+def _readers(record: Any) -> tuple[tuple[str, _Reader | None], ...]:
+    """What reads each field (cached: types are slow to ask, and a ledger holds thousands of records)."""
     hints = get_type_hints(record)
-    return {field.name: hints[field.name] for field in dataclasses.fields(record)}
+    return tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(record))
 
 
-def _value(hint: Any, value: Any) -> Any:
-    if value is None or hint is Any:
-        return value
+def _reader(hint: Any) -> _Reader | None:
+    """What turns a value of JSON that is not null into one of this type; None when it is one already."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return _value(next(a for a in arguments if a is not type(None)), value)
+        return _reader(next(argument for argument in arguments if argument is not type(None)))
     if origin is tuple:
         if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(_value(arguments[0], item) for item in value)
-        return tuple(_value(argument, item) for argument, item in zip(arguments, value, strict=True))
+            each = _reader(arguments[0])
+            return tuple if each is None else lambda value: tuple(_read(each, item) for item in value)
+        of_place = [_reader(argument) for argument in arguments]
+        return lambda value: tuple(_read(one, item) for one, item in zip(of_place, value, strict=True))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {key: _value(arguments[1], item) for key, item in value.items()}
+        of_value = _reader(arguments[1])
+        return dict if of_value is None else lambda value: {key: _read(of_value, item) for key, item in value.items()}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return record_from_document(hint, value)
-    return value
+        return partial(record_from_document, hint)
+    return None
+
+
+def _read(read: _Reader | None, value: Any) -> Any:
+    return value if read is None or value is None else read(value)
