@@ -14,6 +14,7 @@
     ├── SettingsDisagree         a process has another setting than the others of its deployment
     ├── WorkerMisplaced          a worker cannot work with the database or store that it was given
     ├── DataDirInUse             another service works on this data directory
+    ├── DatabaseInUse            another service works on this database by itself
     ├── DeviceAwaited            a job cannot go on before its device is known, or back
     ├── DataDirUnusable          the data directory cannot be made or written
     └── OurFault                 a job cannot go on because of us; its message becomes the job's ``error``
@@ -97,6 +98,10 @@ class DataDirInUse(ServiceError):  # noqa: N818 - named for what happened, as th
     def __init__(self, data_dir: Path, pid: str) -> None:
         self.data_dir, self.pid = data_dir, pid
         super().__init__(f"{data_dir} is in use by the service with pid {pid}; stop it or give another --data-dir")
+
+
+class DatabaseInUse(ServiceError):  # noqa: N818 - named for what happened, as the tree shows
+    """Another service works on this database by itself; the message says what to do."""
 
 
 class DataDirUnusable(ServiceError):  # noqa: N818 - named for what happened, as the tree shows

@@ -18,6 +18,7 @@ from search.lowering.contract import Source
 from search.lowering.store import ArtifactStore
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import devices as device_queries
+from tuner_service.db.sole_use import SoleUse
 from tuner_service.engine.local import LocalEngine
 from tuner_service.errors import DatabaseProblem
 from tuner_service.jobs.acceptance import is_acceptance
@@ -91,9 +92,11 @@ class Runtime:
             withdraw=lambda job_id: self._engine.cancel(job_id) if self._engine else None,
             stopping=self._stopping,
             period_seconds=advance_period_seconds,
+            leads=lambda: self._sole_use.held,
             looked=self._look_after,
             rest=lambda: self._tools.rest() if self._tools else None,
         )
+        self._sole_use = SoleUse(database, gained=self._advancing.want_active, within=data_dir)
         self._thread = threading.Thread(target=self._run, name="advance", daemon=True)
         self._watch = threading.Thread(target=self._watch_devices, name="devices", daemon=True)
 
@@ -134,8 +137,12 @@ class Runtime:
         self.data_dir.lock()
 
     def start(self) -> None:
-        """Reserves the data directory and begins; returns at once. The schema must be up to date. As reserve raises."""
+        """Reserves data directory and database, and begins; returns soon. The schema must be up to date.
+
+        As reserve raises; and DatabaseInUse, DatabaseUnavailable.
+        """
         self.data_dir.lock()
+        self._sole_use.take()
         self._thread.start()
 
     def close(self) -> None:
@@ -151,6 +158,7 @@ class Runtime:
         if self._tools is not None:
             self._tools.close()
         self.artifacts.close()
+        self._sole_use.give_back()
         self.data_dir.unlock()
 
     def wait_probed(self, timeout_seconds: float) -> bool:
@@ -197,8 +205,8 @@ class Runtime:
 
     @property
     def leads(self) -> bool:
-        """Always: one process is the whole service."""
-        return True
+        """One process is the whole service: whenever it has its database to itself."""
+        return self._sole_use.held
 
     def live_workers(self) -> int | None:
         """None: this process compiles and measures by itself."""
