@@ -90,12 +90,13 @@ def server(directory: Path | None = None) -> Iterator[postgres_cluster.PostgresC
 
 
 def populate(database: Database, trials: int) -> Population:
-    """Fills an empty database with at least so many trials."""
+    """Fills an empty database with at least so many trials, and as many as one whole job of 64 cases takes."""
     upgrade(database)
     originals, rates = _originals(database)
     with database.read() as session:
         of_originals = session.execute(text("SELECT count(*) FROM trials")).scalar_one()
-    copies = -(-trials // of_originals) - 1
+    # Half of the copies become cases of large jobs.
+    copies = max(-(-trials // of_originals) - 1, 2 * -(-CASES_OF_LARGE_JOB // len(originals)))
     large = _copy(database, originals, copies)
     _copy_for_lists(database, originals)
     with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
