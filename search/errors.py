@@ -11,6 +11,7 @@
     │   └── ArtifactLost          a library is in no store any more, and a new build is not the same code
     ├── ArtifactsUnavailable  the artifact store that machines share cannot be reached; ask again later
     ├── ArtifactTooLarge      more bytes than the artifact store takes
+    ├── LocksUnusable         the folder of this host's locks cannot be written
     └── Cancelled             the caller asked to stop
 """
 
@@ -85,6 +86,10 @@ class ArtifactsUnavailable(TunerError):  # noqa: N818 - named for what happened,
 
 class ArtifactTooLarge(TunerError):  # noqa: N818 - named for what happened, as the tree shows
     """An artifact has more bytes than the artifact store takes."""
+
+
+class LocksUnusable(TunerError):  # noqa: N818 - named for what happened, as the tree shows
+    """The folder in which the processes of this host lock devices and cores cannot be used. Nobody is at fault."""
 
 
 class Cancelled(TunerError):  # noqa: N818 - named for what happened, as the tree shows

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from search.errors import Cancelled
+from search.errors import Cancelled, LocksUnusable
 
 LOCK_DIR_VARIABLE = "TUNER_LOCK_DIR"
 _POLL_SECONDS = 0.05
@@ -37,8 +37,18 @@ def lock_path(name: str, *, lock_dir: Path | None = None) -> Path:
 
 
 def open_lock(name: str, *, lock_dir: Path | None = None) -> int:
-    """A new descriptor of the file that stands for a name, for ``flock``. No child inherits it unless it is passed."""
-    path = lock_path(name, lock_dir=lock_dir)
+    """A new descriptor of the file that stands for a name, for ``flock``. No child inherits it unless it is passed.
+
+    LocksUnusable.
+    """
+    try:
+        return _opened(lock_path(name, lock_dir=lock_dir))
+    except OSError as error:
+        folder = lock_dir or default_lock_dir()
+        raise LocksUnusable(f"the lock folder {folder} ({LOCK_DIR_VARIABLE}) cannot be used: {error}") from error
+
+
+def _opened(path: Path) -> int:
     # No O_CREAT on an existing file: a sticky shared folder refuses it for another user's file.
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -54,8 +64,8 @@ class DeviceLock:
     """The lock of one device. One holder per object: two objects exclude each other, in one process or in many."""
 
     def __init__(self, device_id: str, *, lock_dir: Path | None = None) -> None:
-        self.path = lock_path(device_id, lock_dir=lock_dir)
         self._fd = open_lock(device_id, lock_dir=lock_dir)
+        self.path = lock_path(device_id, lock_dir=lock_dir)
 
     def fileno(self) -> int:
         """Descriptor for children to inherit."""

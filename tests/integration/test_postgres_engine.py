@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from search.errors import LocksUnusable
 from tuner_service.db.engine import Database
 from tuner_service.db.queries.queues import tasks_by_worker
 from tuner_service.engine import reaper as reaper_module
@@ -342,3 +343,19 @@ def test_lost_notices_keep_no_task_waiting(process: Any, monkeypatch: pytest.Mon
         api.engine.submit(replace(TASK, key=f"c{number}", queue="compile"))
     eventually(lambda: len(worker.started) == 3)
     assert not worker.after, "all three run at once, though one slot looks for all"
+
+
+def test_a_gate_that_cannot_be_asked_keeps_no_task(process: Any) -> None:
+    """What was taken before the gate broke is reported and taken off the queue; the slot goes on."""
+
+    class Broken(ProcessQuietGate):
+        def quietly(self, *, stopping: Callable[[], bool]) -> Any:
+            raise LocksUnusable("the lock folder cannot be used")
+
+    worker = process(devices=["dev"], quiet=Broken())
+    worker.go.set()
+    assert worker.engine.submit(replace(TASK, quiet=True))
+    eventually(lambda: not worker.engine.in_flight("job_a"))
+    assert [type(error) for error in worker.failures] == [LocksUnusable]
+    assert worker.engine.submit(TASK)
+    eventually(lambda: worker.started == [TASK])

@@ -211,9 +211,12 @@ class PostgresEngine:
         if queues[0].startswith("device:"):
             running = self._fetch(queues) if self._takes(queues[0].partition(":")[2]) else None
             if running is not None:
-                with self._gate(running) as granted:
-                    if granted and self._begin(running):
-                        self._perform(running)
+                try:
+                    with self._gate(running) as granted:
+                        if granted and self._begin(running):
+                            self._perform(running)
+                except Exception as error:  # of the gate: what was taken must not stay so for ever
+                    self._report(running.task, error)
         elif not self._takes(None):
             running = None
         else:

@@ -149,12 +149,17 @@ class Devices:
                 self._changed.wait_for(due, max(0.0, looked + PROBE_AGAIN_SECONDS - time.monotonic()))
             if self._stopping.is_set():
                 return
-            with undisturbed() as free:
-                if free:
-                    if self._take_glance(overdue=time.monotonic() - looked >= PROBE_AGAIN_SECONDS):
-                        looked = time.monotonic()
-                        self._look_at_attached(attach, changed)
-                    self._look_at_compile_only(changed)
+            free = False
+            try:
+                with undisturbed() as free:
+                    if free:
+                        if self._take_glance(overdue=time.monotonic() - looked >= PROBE_AGAIN_SECONDS):
+                            looked = time.monotonic()
+                            self._look_at_attached(attach, changed)
+                        self._look_at_compile_only(changed)
+            except Exception:  # nobody else would look ever again
+                log.exception("devices could not be looked at; trying again")
+                self._stopping.wait(PROBE_RETRY_SECONDS)
             if not free:
                 self._stopping.wait(UNDISTURBED_POLL_SECONDS)
 

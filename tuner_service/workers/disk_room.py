@@ -21,10 +21,13 @@ LOOK_SECONDS = 3.0
 class DiskRoom:
     """Thread-safe. It is taken for granted until a task says that there is none."""
 
-    def __init__(self, folders: Sequence[Path], *, changed: Callable[[], None] = lambda: None) -> None:
-        """``folders``: where tasks write; those that are not there are left out. ``changed`` is called when room is
-        short, and when it is there again."""
-        self._folders, self._changed = tuple(folders), changed
+    def __init__(
+        self, folders: Sequence[Path], *, locks: Sequence[Path] = (), changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """``folders``: where tasks write; those that are not there are left out. ``locks``: where they make files
+        without bytes. ``changed`` is called when room is short, and when it is there again."""
+        self._folders = {**dict.fromkeys(locks, 1), **dict.fromkeys(folders, ROOM_BYTES)}
+        self._changed = changed
         self._lock = threading.Lock()
         self._looked = 0.0
         self.reason: str | None = None
@@ -46,16 +49,16 @@ class DiskRoom:
             if self.reason is None or time.monotonic() - self._looked < LOOK_SECONDS:
                 return
             self._looked = time.monotonic()
-        if all(map(_has_room, self._folders)):
+        if all(_has_room(folder, size) for folder, size in self._folders.items()):
             log.warning("there is room on the disk again: this worker takes tasks")
             self.reason = None
             self._changed()
 
 
-def _has_room(folder: Path) -> bool:
+def _has_room(folder: Path, size_bytes: int) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
     except FileNotFoundError:
         return True  # whoever needs it makes it
     except OSError:

@@ -20,6 +20,7 @@ from search.errors import (
     ChildFailed,
     DeviceContended,
     DeviceUnavailable,
+    LocksUnusable,
     ToolchainUnavailable,
 )
 from search.events import Event
@@ -95,8 +96,8 @@ class Worker:
     ) -> None:
         """``recorded`` hears of each event that changed the ledger; ``cancel_tasks`` stops a failed job's tasks;
         ``broke`` hears of failures after which the device should be looked at. ``out_of_space`` hears that this
-        machine's disk is full, and answers whether that is news: the task is asked for again, elsewhere or later. None:
-        there is no elsewhere, and the job fails.
+        machine's disk is full, or its lock folder unusable, and answers whether that is news: the task is asked for
+        again, elsewhere or later. None: there is no elsewhere, and the job fails.
 
         ``patience_seconds``: how long a result is kept while the database is away; after that its claim may be void.
         ``clock``: seconds, for the time that tasks hold their device.
@@ -257,7 +258,9 @@ def fatal(error: BaseException) -> str | None:
 
 
 def no_space(error: BaseException) -> str | None:
-    """What found no space left on this machine's disks; None for any other error."""
+    """What found no space left on this machine's disks, or no folder for its locks; None for any other error."""
+    if isinstance(error, LocksUnusable):
+        return str(error)
     full = isinstance(error, OSError) and error.errno in NO_SPACE
     # A child says in words what it ran into.
     if full or (isinstance(error, ChildFailed) and any(os.strerror(number) in str(error) for number in NO_SPACE)):

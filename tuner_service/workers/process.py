@@ -10,15 +10,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from search.device.spec import DeviceSpec
-from search.errors import DeviceUnavailable, ToolchainUnavailable
+from search.errors import DeviceUnavailable, LocksUnusable, ToolchainUnavailable
 from search.events import Built, Event
 from search.lowering.artifact_cache import ArtifactCache
 from search.lowering.blobs import DirectoryBlobs
+from search.measuring.device_lock import default_lock_dir
 from tuner_service.counting import counted
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import announce_wake
@@ -98,7 +99,7 @@ class WorkerProcess:
         self._quarantines = Quarantines(database)
         self._gate = HostQuietGate()
         self._cores = HostCores(self._compile_cores)
-        self._room = DiskRoom(self._written_folders(), changed=lambda: self._holding.soon())
+        self._room = DiskRoom(self._written_folders(), locks=[default_lock_dir()], changed=lambda: self._holding.soon())
         self._worker: Worker | None = None
         self._engine: PostgresEngine | None = None
         self._used = time.monotonic()
@@ -273,7 +274,13 @@ class WorkerProcess:
     @contextmanager
     def _compiling(self, *, stopping: Callable[[], bool]) -> Iterator[bool]:
         """A core first: who waits for one must not keep what is quiet from beginning."""
-        with self._cores.one(stopping=stopping) as core, self._gate.compiling(stopping=stopping) as granted:
+        with ExitStack() as entered:
+            try:
+                core = entered.enter_context(self._cores.one(stopping=stopping))
+                granted = entered.enter_context(self._gate.compiling(stopping=stopping))
+            except LocksUnusable as error:
+                self._room.ran_out(str(error))
+                core = granted = False
             yield core and granted
 
     def _compile_cores(self) -> Sequence[int]:

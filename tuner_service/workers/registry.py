@@ -115,7 +115,8 @@ class DeviceRegistry:
             if worker["state"] == "draining":
                 return f"worker {worker['id']} is stopping; the device is back when a worker attaches it again"
             if worker["state"] == "full" and worker["silent_seconds"] < self._lost_seconds:
-                return f"worker {worker['id']} has no space left on its disk; it goes on when there is room"
+                full = "has no space left on its disk, or cannot use its lock folder"
+                return f"worker {worker['id']} {full}; it goes on when it can"
             if worker["state"] in ("running", "full"):
                 # A moment, not an age: whoever shows reasons that change would show it again at every look.
                 return f"worker {worker['id']} was last heard of at {worker['heartbeat_at']}"

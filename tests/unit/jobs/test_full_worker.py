@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from search.errors import ChildFailed
+from search.errors import ChildFailed, LocksUnusable
+from search.measuring.device_lock import open_lock
 from search.steps import Build, Measure
 from tuner_service.db.engine import Database
 from tuner_service.workers import disk_room
@@ -47,7 +48,10 @@ def room_after(service: Any, database: Database, tools: Any) -> Callable[[list[b
     return make
 
 
-@pytest.mark.parametrize("error", [FULL, ChildFailed(f"the child said: {os.strerror(errno.ENOSPC)}")])
+@pytest.mark.parametrize(
+    "error",
+    [FULL, ChildFailed(f"the child said: {os.strerror(errno.ENOSPC)}"), LocksUnusable("no space left on disk: ")],
+)
 @pytest.mark.parametrize("kind", [Build, Measure])
 def test_tasks_are_asked_for_again_and_nobody_is_charged(
     service: Any, tools: Any, submitted: str, room_after: Any, kind: type, error: Exception
@@ -96,6 +100,22 @@ def test_there_is_room_again_when_every_folder_has_some(tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == [tmp_path / "work"], "looking leaves nothing"
 
 
+def test_a_lock_folder_that_cannot_be_used_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_room, "LOOK_SECONDS", 0.0)
+    locks = tmp_path / "locks"
+    locks.write_text("a file, where a folder should be")
+    room = DiskRoom([tmp_path], locks=[locks])
+    with pytest.raises(LocksUnusable, match="locks") as caught:
+        open_lock("host-quiet", lock_dir=locks)
+    room.ran_out(str(caught.value))
+    room.look()
+    assert room.reason is not None
+    locks.unlink()
+    locks.mkdir()
+    room.look()
+    assert room.reason is None
+
+
 def test_the_team_hears_of_it(database: Database, device: Any, make_device: Any) -> None:
     full = [True]
     row = {"id": "first", "host": "h", "pid": 1, "place": "p", "version": "1", "compile_slots": 1}
@@ -113,7 +133,7 @@ def test_the_team_hears_of_it(database: Database, device: Any, make_device: Any)
     assert registry.known[device.id] == replace(
         device,
         available=False,
-        reason="worker first has no space left on its disk; it goes on when there is room",
+        reason="worker first has no space left on its disk, or cannot use its lock folder; it goes on when it can",
     )
     assert registry.compile_slots("cpu-1") == 0
     full[0] = False

@@ -76,6 +76,56 @@ def test_one_that_keeps_its_core_for_long_holds_nobody_up(tmp_path: Path) -> Non
         assert entered
 
 
+def test_who_waited_in_vain_once_does_not_wait_so_long_again_until_a_core_is_free(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def known() -> tuple[int, ...]:
+        asked.append("look")
+        return (0,)
+
+    cores = HostCores(known, lock_dir=tmp_path, patience_seconds=0.1)
+    with HostCores(lambda: (0,), lock_dir=tmp_path).one(stopping=never):
+        with cores.one(stopping=never):
+            first = len(asked)
+        for _ in range(3):
+            with cores.one(stopping=never) as entered:
+                assert entered
+        assert (first > 1, len(asked)) == (True, first + 3), "one look each"
+    with cores.one(stopping=never), cores.one(stopping=never):
+        assert len(asked) > first + 5, "a core was free meanwhile, so that it is worth waiting again"
+
+
+def test_of_those_that_wait_in_a_process_one_looks(tmp_path: Path) -> None:
+    lookers: set[int] = set()
+    told = threading.Event()
+    waiting = threading.Semaphore(0)
+
+    def looked() -> tuple[int, ...]:
+        lookers.add(threading.get_ident())
+        return (0,)
+
+    def asked() -> bool:
+        waiting.release()
+        return told.is_set()
+
+    def wait() -> None:
+        with cores.one(stopping=asked):
+            pass
+
+    cores = HostCores(looked, lock_dir=tmp_path)
+    with HostCores(lambda: (0,), lock_dir=tmp_path).one(stopping=never):
+        threads = [threading.Thread(target=wait, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(12):
+            assert waiting.acquire(timeout=PATIENCE_SECONDS)
+        looked_so_far = set(lookers)
+        told.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+    assert len(looked_so_far) == 1
+
+
 def test_a_killed_process_leaves_its_core(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path)]
     cores = HostCores(lambda: (0,), lock_dir=tmp_path)

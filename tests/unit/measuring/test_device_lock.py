@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from search.device.probe import probe_cpu
-from search.errors import Cancelled
+from search.errors import Cancelled, LocksUnusable
 from search.measuring.device_lock import LOCK_DIR_VARIABLE, CoreTurns, DeviceLock, default_lock_dir
 from search.measuring.gpu.rehearsed import rehearsed
 from search.measuring.run import Measurer
@@ -132,7 +132,7 @@ def test_a_planted_link_is_not_followed(tmp_path) -> None:
     target.write_text("")
     (tmp_path / "locks").mkdir()
     Path(tmp_path / "locks" / "d.lock").symlink_to(target)
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(LocksUnusable, match="symbolic links"):
         DeviceLock("d", lock_dir=tmp_path / "locks")
 
 
