@@ -42,12 +42,8 @@ def record_from_document(record: type[Record], document: Mapping[str, Any]) -> R
 
     Raises TypeError when a field without a default is missing.
     """
-    known = {}
-    for name, read in _readers(cast(Hashable, record)):
-        if name in document:
-            value = document[name]
-            known[name] = value if read is None or value is None else read(value)
-    return record(**known)
+    readers = _readers(cast(Hashable, record))
+    return record(**{name: _read(read, document[name]) for name, read in readers if name in document})
 
 
 @cache
