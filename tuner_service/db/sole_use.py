@@ -6,8 +6,6 @@ the server. For a SQLite file outside the data directory a locked file beside it
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ from pathlib import Path
 from tuner_service.db.engine import Database
 from tuner_service.db.leadership import Leadership
 from tuner_service.errors import DatabaseInUse, DatabaseUnavailable
+from tuner_service.pid_lock import PidLock
 
 PATIENCE_SECONDS = 5.0
 """A server may take a moment to see that the service before has ended."""
@@ -38,7 +37,7 @@ class SoleUse:
         self._leadership = (
             None if database.is_sqlite else Leadership(database, gained=gained, heard=lambda job_id: None)
         )
-        self._descriptor: int | None = None
+        self._file: PidLock | None = None
 
     @property
     def held(self) -> bool:
@@ -64,27 +63,19 @@ class SoleUse:
         """For the next one. Idempotent."""
         if self._leadership is not None:
             self._leadership.close()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._file is not None:
+            self._file.release()
 
     def _lock_file(self) -> None:
         file = Path(self._database.place).resolve()
         if self._within is not None and file.is_relative_to(self._within.resolve()):
             return
-        path = file.with_name(file.name + ".lock")
+        self._file = PidLock(file.with_name(file.name + ".lock"))
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            holder = self._file.take()
         except OSError as error:
-            raise DatabaseUnavailable(f"cannot lock the database: {path}: {error.strerror}") from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
+            raise DatabaseUnavailable(f"cannot lock the database: {self._file.path}: {error.strerror}") from None
+        if holder is not None:
             raise DatabaseInUse(
                 f"{file} is in use by the service with pid {holder}; stop it or give another TUNER_DATABASE_URL"
-            ) from None
-        self._descriptor = descriptor
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            )

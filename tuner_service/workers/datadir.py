@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from pathlib import Path
 
 from search.children.scratch import sweep
 from tuner_service.errors import DataDirInUse, DataDirUnusable
+from tuner_service.pid_lock import PidLock
 
 
 class DataDir:
@@ -18,33 +17,20 @@ class DataDir:
         self.path = path.resolve()
         self.artifacts = self.path / "artifacts"
         self.work = self.path / "work"
-        self._lock_path = self.path / "service.lock"
-        self._descriptor: int | None = None
+        self._lock = PidLock(self.path / "service.lock")
 
     def lock(self) -> None:
         """Takes the directory; does nothing when this object has it.
 
         Raises DataDirInUse, naming the pid that has it, and DataDirUnusable.
         """
-        if self._descriptor is not None:
-            return
         try:
-            self._take()
+            self.path.mkdir(parents=True, exist_ok=True)
+            holder = self._lock.take()
         except OSError as error:
             raise DataDirUnusable(self.path, error) from None
-
-    def _take(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            raise DataDirInUse(self.path, holder) from None
-        self._descriptor = descriptor
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        if holder is not None:
+            raise DataDirInUse(self.path, holder)
 
     def sweep(self) -> list[Path]:
         """Removes what killed compilers and children left, here and in the temporary directory; which folders it was.
@@ -61,6 +47,4 @@ class DataDir:
 
     def unlock(self) -> None:
         """Gives the directory back."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._lock.release()

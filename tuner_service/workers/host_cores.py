@@ -7,14 +7,12 @@ device waits for it. A core is a locked file (``flock``), so whatever a process 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from search.measuring.device_lock import open_lock
+from search.measuring.device_lock import DeviceLock
 
 POLL_SECONDS = 0.02
 LOOK_SECONDS = 0.2
@@ -43,7 +41,7 @@ class HostCores:
     @contextlib.contextmanager
     def one(self, *, stopping: Callable[[], bool]) -> Iterator[bool]:
         """Waits until a core is nobody's, and has it inside the block; false once ``stopping()``."""
-        mine: int | None = None
+        mine: DeviceLock | None = None
         while not (stopped := stopping()):
             if self._front.acquire(timeout=LOOK_SECONDS):
                 try:
@@ -55,9 +53,9 @@ class HostCores:
             yield not stopped
         finally:
             if mine is not None:
-                os.close(mine)
+                mine.close()
 
-    def _waited(self, stopping: Callable[[], bool]) -> tuple[int | None, bool]:
+    def _waited(self, stopping: Callable[[], bool]) -> tuple[DeviceLock | None, bool]:
         """A core, None where none is known or when it took too long; and whether it was ``stopping()``."""
         deadline = time.monotonic() + self._patience_seconds
         while cores := self._cores():
@@ -73,15 +71,12 @@ class HostCores:
             time.sleep(POLL_SECONDS)
         return None, False
 
-    def _taken(self, core: int) -> int | None:
-        """A descriptor of its own that has the core, so that threads exclude each other too; None when it is taken."""
-        descriptor = open_lock(f"host-core-{core}", lock_dir=self._lock_dir)
+    def _taken(self, core: int) -> DeviceLock | None:
+        """A lock of its own that has the core, so that threads exclude each other too; None when it is taken."""
+        lock, taken = DeviceLock(f"host-core-{core}", lock_dir=self._lock_dir), False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+            taken = lock.try_acquire()
+        finally:
+            if not taken:
+                lock.close()
+        return lock if taken else None
