@@ -33,9 +33,8 @@ class AcceptanceAdvancer:
         """Does what can be done for an acceptance now. NotFound; DatabaseProblem, DeviceAwaited (try again later)."""
         with self._database.read() as session:
             row = acceptances.acceptance_row(session, acceptance_id)
-            if job_has_ended(row["state"]):
-                return
-            state = load_state(session, acceptance_id)
+        if job_has_ended(row["state"]):
+            return
         reason = self._unfit(row)
         if reason is not None:
             end_acceptance(self._database, acceptance_id, "failed", error=reason)
@@ -43,11 +42,8 @@ class AcceptanceAdvancer:
             return
         if self._engine.in_flight(acceptance_id):
             return
-        step = missing(state)
-        if step is not None:
-            self._hand_out(row, step)
-            return
-        self._conclude(row, state)
+        # Only now: what a task that has just ended recorded is not to be asked for again.
+        self._go_on(row)
 
     def _unfit(self, row: Mapping[str, Any]) -> str | None:
         """Why the rounds cannot go on: they come from one device with one toolchain. Raises DeviceAwaited."""
@@ -65,15 +61,23 @@ class AcceptanceAdvancer:
             )
         return None
 
-    def _hand_out(self, row: Mapping[str, Any], step: ReplayStep) -> None:
-        document = step_document(step)
+    def _go_on(self, row: Mapping[str, Any]) -> None:
+        """Hands out the step that is missing, or concludes. Nothing of the acceptance is in flight."""
         with self._database.write() as session:
             fresh = acceptances.lock_acceptance(session, row["id"])
-            if job_has_ended(fresh["state"]):
-                return
-            attempt = fresh["attempt"] + 1
-            values = {"state": "running", "started_at": fresh["started_at"] or now(), "step": document}
-            acceptances.update_acceptance(session, row["id"], {**values, "attempt": attempt})
+            if job_has_ended(fresh["state"]) or fresh["attempt"] != row["attempt"]:
+                return  # another process handed out a step meanwhile
+            state = load_state(session, row["id"])
+            step, attempt = missing(state), fresh["attempt"] + 1
+            if step is not None:
+                values = {"state": "running", "started_at": fresh["started_at"] or now(), "step": step_document(step)}
+                acceptances.update_acceptance(session, row["id"], {**values, "attempt": attempt})
+        if step is None:
+            self._conclude(row, state)
+        else:
+            self._submit(row, step, attempt)
+
+    def _submit(self, row: Mapping[str, Any], step: ReplayStep, attempt: int) -> None:
         self._engine.submit(
             Task(
                 key=f"{row['id']}/{attempt}",
@@ -84,7 +88,7 @@ class AcceptanceAdvancer:
                 quiet=not isinstance(step, BuildRound),
                 builds=isinstance(step, BuildRound),
                 priority=0,
-                payload={"case_id": None, "step": document, "attempt": attempt},
+                payload={"case_id": None, "step": step_document(step), "attempt": attempt},
             )
         )
 

@@ -359,6 +359,45 @@ def test_a_result_of_a_void_attempt_is_refused(
     assert not record(replays.database, acceptance_id, new.payload["attempt"], built)  # once is enough
 
 
+def test_what_a_task_records_as_it_ends_is_not_asked_for_again(
+    replays: Replays, asked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_flight = replays.engine.in_flight
+
+    def ends_meanwhile(acceptance_id: str) -> frozenset[str]:
+        if replays.engine.tasks:
+            replays.run()
+        return frozenset(in_flight(acceptance_id))
+
+    monkeypatch.setattr(replays.engine, "in_flight", ends_meanwhile)
+    acceptance_id = asked()
+    steps = 2 * replays.document(acceptance_id)["rounds"]
+    for _ in range(steps + 1):
+        replays.advancer.advance(acceptance_id)
+    assert replays.document(acceptance_id)["verdict"] == "accepted"
+    with replays.database.read() as session:
+        attempts = [(one["round"], one["attempt"]) for one in queries.records(session, acceptance_id)]
+    assert sorted(set(attempts)) == [(step // 2, step + 1) for step in range(steps)]
+
+
+def test_of_two_that_advance_at_once_one_hands_out_the_step(
+    replays: Replays, asked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acceptance_id, in_flight, others = asked(), replays.engine.in_flight, [replays.advancer.advance]
+
+    def another_advances(acceptance_id: str) -> frozenset[str]:
+        flying = frozenset(in_flight(acceptance_id))
+        if others:
+            others.pop()(acceptance_id)
+        return flying
+
+    monkeypatch.setattr(replays.engine, "in_flight", another_advances)
+    replays.advancer.advance(acceptance_id)
+    assert [task.payload["attempt"] for task in replays.engine.tasks.values()] == [1]
+    replays.run()
+    assert replays.finish(acceptance_id)["verdict"] == "accepted"
+
+
 def test_timing_is_quiet_and_building_takes_the_device_too(replays: Replays, asked: Callable[..., str]) -> None:
     acceptance_id = asked()
     kinds = []
