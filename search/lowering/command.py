@@ -13,6 +13,7 @@ import resource
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,6 @@ KEPT_BYTES = 1 << 16
 TAIL_CHARS = 800
 _POLL_SECONDS = 0.02
 _SPARE_SECONDS = 5
-_running: set[int] = set()
-"""Process groups that are not killed yet: a thread that waits for one may be gone before it, with this process."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +75,7 @@ def run_command(
     started or (CommandTimeout) does not end in time, Cancelled when ``cancelled()`` says so; both within a moment.
     """
     try:
-        with _on(cpus):
+        with _on(cpus), _groups.starting():
             process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -86,9 +85,9 @@ def run_command(
                 cwd=folder,
                 env={**passed_on(), **(environment or {})},
             )
+            _groups.running.add(process.pid)
     except OSError as error:
         raise ToolchainUnavailable(f"{words[0]} cannot be started: {error.strerror or error}") from error
-    _running.add(process.pid)
     _bound(process.pid, timeout_seconds, memory_limit_bytes)
     streams = _Streams(process)
     deadline = time.monotonic() + timeout_seconds
@@ -102,10 +101,53 @@ def run_command(
         streams.read(0)
     finally:
         # Before the process is waited for: until then its group's id cannot be another's.
-        _kill(process.pid)
+        _groups.kill(process.pid)
         process.wait()
         streams.close()
     return Ended(returncode=process.returncode, stdout=streams.text("stdout"), stderr=streams.text("stderr"))
+
+
+class _Groups:
+    """Process groups that are not killed yet: a thread that waits for one may be gone before it, with this process."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Knows of none: what a fork's parent runs is not the child's to kill."""
+        self.running: set[int] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Within it a group may be started, and is noted: this process does not end in between. Raises Cancelled."""
+        with self._lock:
+            if self._closed:
+                raise Cancelled("this process ends")
+            yield
+
+    def kill(self, group: int) -> None:
+        """Kills one. Its first process must not have been waited for: its number could be another's by now."""
+        with self._lock:
+            self._kill(group)
+
+    def kill_all(self) -> None:
+        """Kills every one; none is started any more."""
+        with self._lock:
+            self._closed = True
+            for group in tuple(self.running):
+                self._kill(group)
+
+    def _kill(self, group: int) -> None:
+        self.running.discard(group)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+
+
+_groups = _Groups()
+atexit.register(_groups.kill_all)
+os.register_at_fork(after_in_child=_groups.forget)
 
 
 class _Streams:
@@ -172,18 +214,6 @@ def _bound(pid: int, timeout_seconds: float, memory_limit_bytes: int | None) -> 
             _, highest = resource.prlimit(pid, kind)
             within = limit if highest == resource.RLIM_INFINITY else min(limit, highest)
             resource.prlimit(pid, kind, (within, within))
-
-
-def _kill(group: int) -> None:
-    _running.discard(group)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-
-
-@atexit.register
-def _kill_all() -> None:
-    for group in tuple(_running):
-        _kill(group)
 
 
 def _has_ended(pid: int) -> bool:

@@ -97,15 +97,48 @@ def test_cancelled_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_it_dies_with_a_process_whose_thread_does_not_wait_for_it(tmp_path: Path) -> None:
-    program = (
-        "import sys, threading, time\nfrom pathlib import Path\nfrom search.lowering.command import run_command\n"
-        "words = ['/bin/sh', '-c', f'sleep 1000 & echo $! > {sys.argv[1]}; wait']\n"
-        "run = lambda: run_command(words, timeout_seconds=1000)\n"
-        "threading.Thread(target=run, daemon=True).start()\n"
-        "while not (Path(sys.argv[1]).exists() and Path(sys.argv[1]).read_text()): time.sleep(0.01)\n"
+    run_to_its_end(THREAD, tmp_path)
+
+
+def test_it_dies_with_a_process_that_ends_just_as_it_is_started(tmp_path: Path) -> None:
+    slow = (
+        "class Slow(subprocess.Popen):\n"
+        "    def __init__(self, *words, **options):\n"
+        "        super().__init__(*words, **options)\n"
+        "        while threading.main_thread().is_alive(): time.sleep(0.01)\n"
+        "        time.sleep(0.3)\n"
+        "command.subprocess.Popen = Slow\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "pid")], check=True, timeout=PATIENCE_SECONDS)
-    wait(lambda: is_gone(read_pid(tmp_path / "pid")))
+    run_to_its_end(slow + THREAD, tmp_path)
+
+
+def test_a_fork_of_this_process_leaves_its_commands_alone(tmp_path: Path) -> None:
+    fork = (
+        "child = os.fork()\n"
+        "if child == 0: sys.exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "os.kill(int(Path(sys.argv[1]).read_text()), 0)\n"
+        "thread.join(0.2)\n"
+    "assert thread.is_alive()\n"
+    )
+    run_to_its_end(THREAD + fork, tmp_path)
+
+
+IMPORTS = "import os, subprocess, sys, threading, time\nfrom pathlib import Path\nfrom search.lowering import command\n"
+THREAD = (
+    "words = ['/bin/sh', '-c', f'sleep 1000 & echo $! > {sys.argv[1]}; wait']\n"
+    "run = lambda: command.run_command(words, timeout_seconds=1000)\n"
+    "thread = threading.Thread(target=run, daemon=True)\n"
+    "thread.start()\n"
+    "while not (Path(sys.argv[1]).exists() and Path(sys.argv[1]).read_text()): time.sleep(0.01)\n"
+)
+
+
+def run_to_its_end(program: str, folder: Path) -> None:
+    """Runs a Python program; what it started, whose process is in the file ``pid``, is gone soon after it."""
+    words = [sys.executable, "-c", IMPORTS + program, str(folder / "pid")]
+    subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
+    wait(lambda: is_gone(read_pid(folder / "pid")))
 
 
 def test_it_sees_no_variable_of_this_process_but_the_few_that_children_see(monkeypatch: pytest.MonkeyPatch) -> None:
