@@ -119,7 +119,7 @@ def test_a_fork_of_this_process_leaves_its_commands_alone(tmp_path: Path) -> Non
         "assert os.waitpid(child, 0)[1] == 0\n"
         "os.kill(int(Path(sys.argv[1]).read_text()), 0)\n"
         "thread.join(0.2)\n"
-    "assert thread.is_alive()\n"
+        "assert thread.is_alive()\n"
     )
     run_to_its_end(THREAD + fork, tmp_path)
 
