@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from search.device.gpu import ABSENT_KIND
 from search.device.spec import DeviceSpec
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import devices as device_queries
 from tuner_service.db.queries import workers as worker_queries
+from tuner_service.db.queries.queues import tasks_by_worker
+from tuner_service.engine.contract import has_begun
 from tuner_service.errors import DatabaseProblem
 from tuner_service.jobs.quarantine import quarantine_text
 
@@ -44,7 +48,7 @@ class DeviceRegistry:
 
     @property
     def waiting(self) -> Mapping[str, str]:
-        """Unfinished jobs and acceptances whose device cannot be used now → the reason."""
+        """Unfinished jobs and acceptances whose device cannot be used now, or waits for its host → the reason."""
         return self._waiting
 
     def wait_read(self, timeout_seconds: float) -> bool:
@@ -62,6 +66,7 @@ class DeviceRegistry:
             workers = worker_queries.list_workers(session)
             quarantined = worker_queries.quarantines(session)
             bound = worker_queries.unfinished_work(session)
+            held_up = self._held_up(session, workers)
         load = dict.fromkeys((row["id"] for row in rows), 0)
         for device_id in bound.values():
             load[device_id] = load.get(device_id, 0) + 1
@@ -73,7 +78,7 @@ class DeviceRegistry:
             if spec.id in quarantined:
                 reason = quarantine_text(quarantined[spec.id])
             known[spec.id] = spec if reason is None else replace(spec, available=False, reason=reason)
-        self._waiting = {
+        self._waiting = held_up | {
             job_id: f"device {device_id} is unavailable: {known[device_id].reason}"
             for job_id, device_id in bound.items()
             if device_id in known and not known[device_id].available
@@ -99,6 +104,28 @@ class DeviceRegistry:
             if worker["state"] == "running" and worker["silent_seconds"] < self._lost_seconds:
                 slots.update(dict.fromkeys(worker["compile_keys"], worker["compile_slots"]))
         return dict(slots)
+
+    def _held_up(self, session: Session, workers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Jobs whose measurement waits for a host to become quiet which a lost worker may keep busy → the reason.
+
+        A process that was stopped (SIGSTOP, a paused container) keeps the locks that it has.
+        """
+        states = [(worker, worker_queries.worker_state(worker, lost_seconds=self._lost_seconds)) for worker in workers]
+        lost = {worker["host"]: worker for worker, state in states if state == "lost"}
+        doing = tasks_by_worker(session) if lost else {}
+        found: dict[str, str] = {}
+        for worker, state in states:
+            silent = lost.get(worker["host"])
+            if silent is None or state not in ("running", "draining"):
+                continue
+            host = f"host {worker['host']}, where worker {silent['id']} may"
+            reason = f"waits until nothing compiles on {host}: it was last heard of at {silent['heartbeat_at']}"
+            found |= {
+                task["job_id"]: f"device {task['device_id']} {reason}; if its process hangs, end it"
+                for task in doing.get(worker["queue_worker"], ())
+                if not has_begun(task)
+            }
+        return found
 
     def _absence(self, device_id: str, workers: list[dict[str, Any]]) -> str | None:
         """Why no worker offers a device now; None when one does. ``workers``: the last started first."""

@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 240.0
 """Upper bound of a wait on a busy machine; nothing is concluded from how long anything took."""
 TUNER = ["-m", "tuner_service.cli"]
 PAPER_WORKER = str(Path(__file__).with_name("paper_worker.py"))
-PAPER_DEVICE = "cpu:000000000000"
+PAPER_DEVICE, ANOTHER_DEVICE = "cpu:000000000000", "cpu:222222222222"
 SMALL: dict[str, Any] = {
     "cases": [{"kernel": "softmax", "dims": {"rows": 17, "cols": 65}}],
     "device": "cpu",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deployment import PAPER_DEVICE, SMALL, Deployment
+from deployment import ANOTHER_DEVICE, PAPER_DEVICE, SMALL, Deployment
 from sqlalchemy import text
 
 import catalogs
@@ -24,7 +24,7 @@ PAPER: dict[str, Any] = {
     "toolchain_fingerprint": sha256_hex(TOOLCHAIN),
 }
 """What the audit of the evidence computes again must be true of the device on paper as well."""
-UUID, ANOTHER = "GPU-11111111", "cpu:222222222222"
+UUID = "GPU-11111111"
 CASE: dict[str, Any] = {"kernel": "softmax", "dims": {"rows": 8, "cols": 33}}
 
 
@@ -37,8 +37,8 @@ def test_an_acceptance_waits_for_the_very_device_of_a_killed_worker_and_is_found
     job = deployment.await_end(client.submit({**SMALL, "cases": [CASE], "device": PAPER_DEVICE})["id"])
     assert job["state"] == "succeeded", job["error"]
     digest = client.freeze([job["id"]])["candidate"]["digest"]
-    deployment.paper_worker(device=ANOTHER, changes={**PAPER, "uuid": "GPU-22222222"})  # of the same make
-    deployment.await_device(client, ANOTHER)
+    deployment.paper_worker(device=ANOTHER_DEVICE, changes={**PAPER, "uuid": "GPU-22222222"})  # of the same make
+    deployment.await_device(client, ANOTHER_DEVICE)
     deployment.hold("Timed-1-D")
     asked = client.accept(digest)["id"]
     deployment.await_held("Timed-1-D")

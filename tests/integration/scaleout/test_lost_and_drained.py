@@ -3,7 +3,7 @@
 import signal
 import time
 
-from deployment import PAPER_DEVICE, SMALL, Deployment
+from deployment import ANOTHER_DEVICE, PAPER_DEVICE, SMALL, Deployment
 from postgres_cluster import PostgresCluster
 from proxy import PausableProxy
 
@@ -77,6 +77,28 @@ def test_of_two_workers_with_one_device_one_measures_and_the_other_takes_over(de
     again = deployment.await_end(client.submit(SMALL)["id"])
     assert again["state"] == "succeeded", again["error"]
     for one in (job_id, again["id"]):
+        deployment.assert_sound(one)
+
+
+def test_a_stopped_worker_that_keeps_its_host_busy_is_named(deployment: Deployment) -> None:
+    client = deployment.serve()
+    stopped = deployment.paper_worker(device=ANOTHER_DEVICE)
+    deployment.await_device(client, ANOTHER_DEVICE)
+    deployment.hold("Build")
+    held_up = client.submit({**SMALL, "device": ANOTHER_DEVICE})["id"]
+    deployment.await_held("Build")
+    stopped.send(signal.SIGSTOP)
+    deployment.let_go("Build")
+    deployment.paper_worker()
+    deployment.await_device(client)
+    job_id = client.submit({**SMALL, "device": PAPER_DEVICE})["id"]
+    worker_id = stopped.said[0].split()[1]
+    deployment.wait(lambda: f"worker {worker_id} may" in str(client.job(job_id)["waiting"]))
+    stopped.send(signal.SIGCONT)
+    for one in (job_id, held_up):
+        job = deployment.await_end(one)
+        assert (job["state"], job["error"]) == ("succeeded", None)
+        assert client.job(one)["waiting"] is None
         deployment.assert_sound(one)
 
 
