@@ -137,6 +137,7 @@ def test_a_program_of_ones_own_is_tuned_and_reproduced(service: PrivateService, 
 
 def test_a_rejection_is_reproduced_too(job: Any, service: PrivateService) -> None:
     trials = answer("trials", job["id"], "--outcome", "rejected", "--limit", "1", "--url", service.url)
+    assert (len(trials["items"]), trials["total"]) == (1, job["progress"]["rejected"])
     result = answer("reproduce", trials["items"][0]["id"], "--url", service.url)
     assert result["reproduced"]
 

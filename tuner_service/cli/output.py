@@ -66,3 +66,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     for row in rows:
         table.add_row(*(escape(visible(cell)) for cell in row))
     stdout().print(table)
+
+
+def say_cut(shown: int, total: int) -> None:
+    """Says on stderr that a list was cut by its limit, if it was."""
+    if shown < total:
+        say(f"{shown} of {total}: --limit cut the list")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
 
 from tuner_service.client.errors import ApiProblem, ServiceUnreachable
+from tuner_service.client.pages import Document, Listing, Pages
 
-Document: TypeAlias = dict[str, Any]
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 TERMINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 REQUEST_TIMEOUT_SECONDS = 60.0
@@ -21,7 +21,6 @@ PRUNE_TIMEOUT_SECONDS = 3600.0
 """The last call reads what every trial refers to."""
 SERVICE_UNAVAILABLE = 503
 LOOK_POLL_SECONDS = 0.1
-PAGE_ITEMS = 500
 PLAN_PAGE_ITEMS = 20_000
 """Each page of a plan is planned anew by the service, so few large ones are cheaper."""
 
@@ -109,9 +108,9 @@ class Client:
         """Lets a device in quarantine be used again; the device, and whether that ``changed`` anything."""
         return self._document("POST", f"/v1/devices/{_segment(device_id)}/release")
 
-    def workers(self, *, limit: int | None = None, **filters: str) -> list[Document]:
+    def workers(self, *, limit: int | None = None, **filters: str) -> Listing:
         """Worker processes, the last started first; filters: state, host, device."""
-        return list(self._pages("/v1/workers", filters, limit=limit))
+        return Listing(self._pages("/v1/workers", filters, limit=limit))
 
     def forget_worker(self, worker_id: str) -> Document:
         """Remove a worker that is lost or gone; what was known of it."""
@@ -143,9 +142,9 @@ class Client:
         """Start a tuning job; the answer is the job."""
         return self._document("POST", "/v1/jobs", json=request, headers=_once(idempotency_key))
 
-    def jobs(self, *, limit: int | None = None, **filters: str) -> list[Document]:
+    def jobs(self, *, limit: int | None = None, **filters: str) -> Listing:
         """Jobs without their cases, newest first; filters: state, kernel, device, label."""
-        return list(self._pages("/v1/jobs", filters, limit=limit))
+        return Listing(self._pages("/v1/jobs", filters, limit=limit))
 
     def job(self, job_id: str) -> Document:
         """One job with progress, best so far and, per case, its results."""
@@ -213,7 +212,7 @@ class Client:
 
     # Trials and winners
 
-    def trials(self, job_id: str, *, limit: int | None = None, **query: Any) -> Iterator[Document]:
+    def trials(self, job_id: str, *, limit: int | None = None, **query: Any) -> Pages:
         """Trials of a job, all pages; query: outcome, stage, reason, kernel, width, input, is_default, sort."""
         return self._pages(f"/v1/jobs/{_segment(job_id)}/trials", query, limit=limit)
 
@@ -267,9 +266,9 @@ class Client:
         body = {"jobs": list(jobs), "cases": list(cases), "labels": dict(labels or {})}
         return self._document("POST", "/v1/catalogs", json=body)
 
-    def catalogs(self, *, limit: int | None = None, **filters: str) -> list[Document]:
+    def catalogs(self, *, limit: int | None = None, **filters: str) -> Listing:
         """Summaries of catalogs, newest first; filter: role."""
-        return list(self._pages("/v1/catalogs", filters, limit=limit))
+        return Listing(self._pages("/v1/catalogs", filters, limit=limit))
 
     def catalog(self, digest: str) -> Document:
         """One catalog, complete."""
@@ -313,18 +312,8 @@ class Client:
 
     # Transport
 
-    def _pages(self, path: str, query: Mapping[str, Any] | None = None, *, limit: int | None = None) -> Iterator[Any]:
-        left = limit
-        params: dict[str, Any] = dict(query or {})
-        while left is None or left > 0:
-            params["limit"] = PAGE_ITEMS if left is None else min(left, PAGE_ITEMS)
-            page = self._document("GET", path, params=params)
-            items: Sequence[Any] = page["items"]
-            yield from items if left is None else items[:left]
-            left = None if left is None else left - len(items)
-            if not page.get("next"):
-                return
-            params["cursor"] = page["next"]
+    def _pages(self, path: str, query: Mapping[str, Any], *, limit: int | None) -> Pages:
+        return Pages(lambda page: self._document("GET", path, params=page), query, limit=limit)
 
     def _document(self, method: str, path: str, **options: Any) -> Document:
         try:

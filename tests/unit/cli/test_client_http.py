@@ -99,6 +99,7 @@ def test_a_limit_stops_in_mid_page() -> None:
     page = {"items": [{"id": "a"}, {"id": "b"}], "next": "more", "total": 9}
     with client(lambda _: httpx.Response(200, json=page)) as found:
         assert [trial["id"] for trial in found.trials("job_1", limit=3)] == ["a", "b", "a"]
+        assert (len(jobs := found.jobs(limit=1)), jobs.total) == (1, 9)
 
 
 def test_a_plan_gathers_all_pages_and_keeps_the_counts_of_the_first() -> None:

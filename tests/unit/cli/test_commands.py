@@ -376,11 +376,13 @@ def test_trials_are_listed_with_outcome_and_reason(
     service: Any, documents: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     twin = documents.trial("trl_5", same_code_as="trl_1")
-    service.answer("GET /v1/jobs/job_1/trials", page(documents.trial(), documents.rejected("trl_4"), twin))
+    found = {**page(documents.trial(), documents.rejected("trl_4"), twin), "total": 7}
+    service.answer("GET /v1/jobs/job_1/trials", found)
     arguments = ["trials", "job_1", "--outcome", "rejected", "--sort=-width", "--limit", "3", "--url", service.url]
     assert run(arguments) == 0
     assert service.asked[-1][2] == {"outcome": "rejected", "sort": "-width", "limit": "3"}
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "3 of 7: --limit cut the list" in err
     assert "rejected: constraints/private_budget" in out
     assert "same code as trl_1" in out
 

@@ -12,7 +12,7 @@ from catalogs import canonical_json
 from tuner_service.cli.connect import connected
 from tuner_service.cli.errors import BadOptionError, CommandError, ExitStatus
 from tuner_service.cli.options import DataDirOption, JsonOption, LabelOption, LimitOption, UrlOption
-from tuner_service.cli.output import print_json, print_line, print_table, say
+from tuner_service.cli.output import print_json, print_line, print_table, say, say_cut
 from tuner_service.cli.request import parse_pairs
 from tuner_service.cli.words import candidate_words, case_words, seconds_words
 from tuner_service.client import Document
@@ -56,7 +56,7 @@ def list_catalogs(
         found = client.catalogs(limit=limit, **({"role": role} if role else {}))
         aliases = client.aliases()
     if as_json:
-        print_json({"items": found, "next": None, "total": len(found), "aliases": aliases})
+        print_json({"items": found, "next": None, "total": found.total, "aliases": aliases})
         return
     names: dict[str, list[str]] = {}
     for manifest in aliases:
@@ -74,6 +74,7 @@ def list_catalogs(
         for one in found
     ]
     print_table(["digest", "role", "kernels", ">entries", "aliases", "created"], rows)
+    say_cut(len(found), found.total)
 
 
 def get(

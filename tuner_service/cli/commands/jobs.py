@@ -8,7 +8,7 @@ import typer
 
 from tuner_service.cli.connect import connected
 from tuner_service.cli.options import DataDirOption, JsonOption, LimitOption, UrlOption
-from tuner_service.cli.output import print_json, print_line, print_table
+from tuner_service.cli.output import print_json, print_line, print_table, say_cut
 from tuner_service.cli.show import show_results
 from tuner_service.cli.words import case_words, state_words
 
@@ -43,7 +43,7 @@ def jobs(
         show_results(job, trials)
         return
     if as_json:
-        print_json({"items": found, "next": None, "total": len(found)})
+        print_json({"items": found, "next": None, "total": found.total})
         return
     rows = []
     for job in found:
@@ -54,3 +54,4 @@ def jobs(
         rows.append([job["id"], state_words(job), what, *counts, job["created_at"]])
     columns = [f">{name.replace('_', ' ')}" for name in COUNTS]
     print_table(["job", "state", "cases", *columns, "created"], rows)
+    say_cut(len(found), found.total)

@@ -11,7 +11,7 @@ from tuner_service.cli.connect import connected
 from tuner_service.cli.errors import CommandError
 from tuner_service.cli.export import export_trial
 from tuner_service.cli.options import DataDirOption, JsonOption, LimitOption, UrlOption
-from tuner_service.cli.output import print_json, print_line, print_table, say
+from tuner_service.cli.output import print_json, print_line, print_table, say, say_cut
 from tuner_service.cli.untimed import code_words, merged_words, names_registers
 from tuner_service.cli.words import (
     NOTHING,
@@ -22,7 +22,7 @@ from tuner_service.cli.words import (
     outcome_words,
     seconds_words,
 )
-from tuner_service.client import Document
+from tuner_service.client import Document, Listing
 
 
 def trials(
@@ -66,7 +66,7 @@ def trials(
             query |= {"sort": sort, "max_registers": max_registers}
             query["spills"] = None if spills is None else str(spills).lower()
             given = {name: value for name, value in query.items() if value is not None}
-            found = list(client.trials(job_id, limit=limit, **given))
+            found = Listing(client.trials(job_id, limit=limit, **given))
     if trial_id is not None:
         if as_json:
             print_json(trial)
@@ -76,9 +76,10 @@ def trials(
             say(f"wrote {path}")
         return
     if as_json:
-        print_json({"items": found, "next": None, "total": len(found)})
+        print_json({"items": found, "next": None, "total": found.total})
         return
     _print_trials(found)
+    say_cut(len(found), found.total)
 
 
 def _print_trials(found: list[Document]) -> None:

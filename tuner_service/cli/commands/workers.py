@@ -9,7 +9,7 @@ import typer
 
 from tuner_service.cli.connect import connected
 from tuner_service.cli.options import DataDirOption, JsonOption, LimitOption, UrlOption
-from tuner_service.cli.output import print_json, print_line, print_table
+from tuner_service.cli.output import print_json, print_line, print_table, say_cut
 from tuner_service.cli.words import NOTHING, seconds_words
 
 app = typer.Typer(rich_markup_mode=None)
@@ -33,10 +33,11 @@ def workers(
     with connected(url=url, data_dir=data_dir) as client:
         found = client.workers(limit=limit, **filters)
     if as_json:
-        print_json({"items": found, "next": None, "total": len(found)})
+        print_json({"items": found, "next": None, "total": found.total})
         return
     columns = ["worker", "state", "heard", "devices", ">compile slots", "does", "started", "version"]
     print_table(columns, [_row(one) for one in found])
+    say_cut(len(found), found.total)
 
 
 @app.command("forget")
