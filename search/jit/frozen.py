@@ -12,7 +12,7 @@ from search.jit.errors import MachineCodeChanged, OtherDevice, ProgramChanged, S
 from search.lowering.contract import Argument, Artifact, Launch
 from search.program.case import Case
 from search.program.digest import program_digest
-from search.program.library import kernels
+from search.program.library import kernel_named, kernels
 from search.program.resolve import resolve_case
 from search.space.candidate import Candidate, TargetKind
 
@@ -149,7 +149,7 @@ def _program(entry: Entry, program: Mapping[str, Any] | None, table: KernelTable
     kept = entry.extra.get("program")
     if isinstance(kept, Mapping):
         return kept
-    if entry.kernel in kernels():
+    if kernel_named(entry.kernel) is not None:
         return None
     message = "not a built-in kernel, and its program is not at hand: give catalog=, or program="
     raise InvalidInput([Problem(field="/kernel", value=entry.kernel, message=message, allowed=list(kernels()))])
@@ -157,7 +157,7 @@ def _program(entry: Entry, program: Mapping[str, Any] | None, table: KernelTable
 
 def _built_in(entry: Entry) -> bool:
     """Whether the entry is of the built-in kernel of its name: a program that was sent may have had that name first."""
-    kernel = kernels().get(entry.kernel)
+    kernel = kernel_named(entry.kernel)
     if kernel is None or kernel.params.keys() != entry.params.keys():
         return False
     return program_digest(kernel.program, entry.params) == entry.key.program_digest

@@ -30,7 +30,7 @@ from search.measuring.timers import (
 from search.measuring.torch_sequence import torch_sequence
 from search.program.case import Case
 from search.program.ir import Loop
-from search.program.library import kernels
+from search.program.library import kernel_named
 from search.program.library.torch_call import ALLOCATED, PREALLOCATED, TorchCall, allocation
 from search.program.resolve import resolve_case
 
@@ -98,7 +98,8 @@ class TorchChild:
             "error": None,
         }
         try:
-            calls = () if bench.case.from_document else kernels()[bench.case.kernel].baseline
+            named = None if bench.case.from_document else kernel_named(bench.case.kernel)
+            calls = () if named is None else named.baseline
             prepared, verdict = self._checked(bench, name, calls)
             if verdict.rejection is not None and _rounds_between(bench.case, calls):
                 inexact = f" (the library's {len(calls)} calls round to 16 bits between them: beyond tolerance)"

@@ -12,7 +12,7 @@ from search.program.digest import program_digest
 from search.program.document import parse_program
 from search.program.dtypes import tensor_dtypes, value_dtype
 from search.program.ir import Program
-from search.program.library import kernels
+from search.program.library import kernel_named, kernels
 from search.program.limits import ADMITTED_LIMITS, DEFAULT_LIMITS, Limits
 from search.program.report import Report, child, shown_text
 from search.program.size import check_size
@@ -61,8 +61,9 @@ def _resolved(document: Any, limits: Limits, admitted: bool) -> Case:
 def _program(document: Mapping[str, Any], limits: Limits, admitted: bool, report: Report) -> Program | None:
     name, given = document.get("kernel"), document.get("program")
     if given is None:
-        if isinstance(name, str) and name in kernels():
-            return kernels()[name].program
+        known = kernel_named(name) if isinstance(name, str) else None
+        if known is not None:
+            return known.program
         message = "name a kernel, or send a program" if name is None else "unknown kernel"
         report.add("/kernel", name, message, list(kernels()))
         return None
@@ -79,8 +80,8 @@ def _program(document: Mapping[str, Any], limits: Limits, admitted: bool, report
     if problems:
         # the declarations may be the problem, so dims and params cannot be judged by them
         return None
-    built_in = kernels().get(program.name)
-    if built_in is not None and not admitted:
+    built_in = None if admitted else kernel_named(program.name)
+    if built_in is not None:
         defaults = {param.name: param.default for param in program.params}
         if program_digest(program, defaults) != program_digest(built_in.program, built_in.params):
             message = f"{program.name!r} is a built-in kernel and this is another program; choose another name"

@@ -1,4 +1,4 @@
-"""The demo's small variant, as a user runs it, twice on one data directory."""
+"""The demo's small variant, as a user runs it; with the full tests twice on one data directory."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ main()
 pytestmark = [pytest.mark.toolchain, pytest.mark.alone]
 
 
-def test_the_small_demo_runs_twice_and_tells_the_same_story(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = tmp_path / "demo"
+def test_the_small_demo_tells_its_whole_story(tmp_path: Path) -> None:
+    run_small_demo(tmp_path / "demo")
+
+
+def run_small_demo(data: Path) -> str:
+    """Runs it as a command, and looks at what it says and leaves; what it says."""
     command = [sys.executable, "-c", TWO_KERNELS, "demo", "--small", "--data-dir", str(data)]
     first = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert first.returncode == 0, first.stderr
@@ -41,9 +43,17 @@ def test_the_small_demo_runs_twice_and_tells_the_same_story(
     promoted = "PUT /v1/aliases/prod → " in first.stderr
     assert promoted or "NOT PROMOTED" in first.stderr  # a busy machine: the gate keeps shut, and says why
     assert not (data / "service.json").exists()
+    return first.stdout
 
-    # Again on the same data, as JSON, with one kernel and no acceptance: what a second run meets does not depend on
-    # how many kernels there are, and a replay takes half a minute.
+
+@pytest.mark.full
+def test_it_runs_again_on_the_same_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "demo"
+    first = run_small_demo(data)
+    # As JSON, with one kernel and no acceptance: what a second run meets does not depend on how many kernels there
+    # are, and a replay takes half a minute.
     monkeypatch.setattr(demo_job, "KERNELS", ("softmax",))
     monkeypatch.setattr(demo_command, "catalog_winners", lambda *_, **__: Catalogued())
     status = run(["demo", "--small", "--json", "--data-dir", str(data)])
@@ -60,4 +70,4 @@ def test_the_small_demo_runs_twice_and_tells_the_same_story(
     assert case["ratio"]["min"] <= case["ratio"]["median"] <= case["ratio"]["max"]
     assert len(found["lookups"]) == 1
     assert "dims.rows" in found["miss"]["misses"][0]["differs"]
-    assert found["job"] not in first.stdout
+    assert found["job"] not in first

@@ -13,7 +13,7 @@ from search.program.library.kernel import Kernel, kernel_document
 from search.program.library.packages import PackageKernels, PackageProblem, package_kernels
 from search.program.library.torch_call import TorchCall
 
-__all__ = ["Kernel", "PackageProblem", "TorchCall", "kernel_document", "kernels", "package_problems"]
+__all__ = ["Kernel", "PackageProblem", "TorchCall", "kernel_document", "kernel_named", "kernels", "package_problems"]
 
 
 @cache
@@ -36,6 +36,12 @@ def _found() -> dict[str, Kernel]:
 def kernels() -> dict[str, Kernel]:
     """Name to kernel, sorted by name; the caller's own copy. Packages are looked for once in a process."""
     return dict(_found())
+
+
+def kernel_named(name: str) -> Kernel | None:
+    """The kernel of that name, None without one. For a built-in one no package is looked for, nor loaded: every process
+    that measures asks."""
+    return _built_in().get(name) or _from_packages().kernels.get(name)
 
 
 def package_problems() -> tuple[PackageProblem, ...]:

@@ -11,12 +11,15 @@ import contextlib
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib import metadata
+from typing import TYPE_CHECKING
 
 from search.program.library.kernel import Kernel
 from search.program.library.torch_call import call_problems
 from search.program.report import shown_text
 from search.program.verify import verify
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 GROUP = "tuner.kernels"
 
@@ -43,6 +46,8 @@ class PackageKernels:
 
 def package_kernels(built_in: Mapping[str, Kernel]) -> PackageKernels:
     """Load every entry point of the group. A name that is built in, or that two entry points give, is refused."""
+    from importlib import metadata  # a tenth of what a measuring child imports, and most need no package
+
     found: dict[str, list[tuple[Kernel, str, str]]] = {}
     problems: list[PackageProblem] = []
     for distribution in metadata.distributions():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import search.program.library as library
 from search.errors import InvalidInput
+from search.program.document import dump_program
 from search.program.library import kernel_document, kernels, package_problems
 from search.program.resolve import resolve_case
 
@@ -70,6 +72,17 @@ def test_a_package_adds_a_kernel(install: Install, capsys: pytest.CaptureFixture
     case = resolve_case({"kernel": "doubled", "dims": {"rows": 2, "cols": 3}})
     assert not case.from_document
     assert capsys.readouterr().out == ""
+
+
+def test_a_case_of_a_built_in_kernel_loads_no_package(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+    install("noisy", DOUBLED.replace("NAME", "noisy_twice"), one="noisy_kernels:KERNEL")
+    named = {"kernel": "softmax", "dims": {"rows": 3, "cols": 5}}
+    sent = {"program": dump_program(resolve_case(named).program), "dims": {"rows": 3, "cols": 5}}
+    for document in (named, sent):
+        resolve_case(document, admitted=True)
+    assert "noisy_kernels" not in sys.modules
+    assert resolve_case({**named, "kernel": "noisy_twice"}).program.name == "noisy_twice"
+    assert "noisy_kernels" in sys.modules
 
 
 def test_one_entry_point_may_give_several(install: Install) -> None:
