@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tuner_service.db.engine import Database
-from tuner_service.db.migrate import upgrade
 from tuner_service.db.queries.jobs import list_job_events
 from tuner_service.jobs.submit import submit
 
@@ -37,13 +36,15 @@ def test_the_end_is_the_same_whatever_was_killed_when(
     make_service: Callable[..., Any],
     hurry: Callable[[Database], Database],
     check_sum: Callable[[Any], bool],
+    sqlite_template: Path,
 ) -> None:
     if many:
         two = [{"kernel": "softmax", "dims": {"rows": rows, "cols": 33}} for rows in (8, 9)]
         small = {**small, "cases": two, "space": {**small["space"], "simd_scope": ["none", "all"]}}
     with tempfile.TemporaryDirectory() as folder:
-        database = hurry(Database(f"sqlite:///{Path(folder) / 'ledger.sqlite3'}"))
-        upgrade(database)
+        path = Path(folder) / "ledger.sqlite3"
+        path.write_bytes(sqlite_template.read_bytes())
+        database = hurry(Database(f"sqlite:///{path}"))
         service = make_service(database, tools, device)
         job_id = submit(database, resolve(small), idempotency_key=None, body_sha256="5" * 64)
         perform = type(tools).perform
