@@ -24,6 +24,12 @@ SOFTMAX = {"kernel": "softmax", "dims": {"rows": 8, "cols": 33}}
 RMS_NORM = {"kernel": "rms_norm", "dims": {"rows": 8, "cols": 33}}
 
 
+def have_kernels(monkeypatch: pytest.MonkeyPatch, kernels: dict[str, Kernel]) -> None:
+    """From now on cases are resolved with these kernels."""
+    monkeypatch.setattr("search.program.resolve.kernels", lambda: kernels)
+    monkeypatch.setattr("search.program.resolve.kernel_named", kernels.get)
+
+
 @pytest.fixture
 def change_softmax(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From now on, as after an upgrade, softmax is another program."""
@@ -34,7 +40,7 @@ def change_softmax(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         store["value"] = f"({store['value']}) * 2.0"
         another: dict[str, Kernel] = kernels()
         another["softmax"] = replace(another["softmax"], program=parse_program(document))
-        monkeypatch.setattr("search.program.resolve.kernels", lambda: another)
+        have_kernels(monkeypatch, another)
 
     return change
 
@@ -45,7 +51,7 @@ def lose_softmax(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def lose() -> None:
         fewer = {name: kernel for name, kernel in kernels().items() if name != "softmax"}
-        monkeypatch.setattr("search.program.resolve.kernels", lambda: fewer)
+        have_kernels(monkeypatch, fewer)
 
     return lose
 
