@@ -64,6 +64,7 @@ class DeviceLock:
     """The lock of one device. One holder per object: two objects exclude each other, in one process or in many."""
 
     def __init__(self, device_id: str, *, lock_dir: Path | None = None) -> None:
+        self._device_id, self._lock_dir = device_id, lock_dir
         self._fd = open_lock(device_id, lock_dir=lock_dir)
         self.path = lock_path(device_id, lock_dir=lock_dir)
 
@@ -72,12 +73,15 @@ class DeviceLock:
         return self._fd
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free."""
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        """Take the lock if it is free. LocksUnusable when its file went away and cannot be made again."""
+        if not self._try_flock():
             return False
-        return True
+        if self._is_the_file_of_its_name():
+            return True
+        fresh = open_lock(self._device_id, lock_dir=self._lock_dir)
+        os.dup2(fresh, self._fd, inheritable=False)
+        os.close(fresh)
+        return self._try_flock()
 
     def release(self) -> None:
         """Give the lock back, also on behalf of children that inherited it."""
@@ -94,6 +98,20 @@ class DeviceLock:
             yield
         finally:
             self.release()
+
+    def _try_flock(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _is_the_file_of_its_name(self) -> bool:
+        """Not when the folder was removed, or emptied, since it was opened: whoever comes now locks another file."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         """Close the descriptor (children that inherited it keep theirs)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -48,6 +49,20 @@ def test_the_lock_is_given_back_when_the_block_fails(tmp_path) -> None:
     assert other.try_acquire()
     lock.close()
     other.close()
+
+
+def test_locks_of_a_folder_that_was_removed_are_those_of_the_new_one(tmp_path) -> None:
+    folder = tmp_path / "locks"
+    old = DeviceLock("d", lock_dir=folder)
+    shutil.rmtree(folder)
+    new = DeviceLock("d", lock_dir=folder)
+    assert old.try_acquire()
+    assert not new.try_acquire()
+    old.release()
+    assert new.try_acquire()
+    assert not old.try_acquire()
+    for lock in (old, new):
+        lock.close()
 
 
 def test_waiting_can_be_cancelled(tmp_path) -> None:
