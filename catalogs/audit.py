@@ -152,7 +152,9 @@ def _acceptance(document: Mapping[str, Any], book: Book) -> None:
     check_order(records, cases, rounds, book, complete=every_case)
     check_clocks(records, book)
     book.subject += f", verdict {shown(document['results'].get('verdict'))}"
-    check_results(document["results"], cases, records, rounds, book, cases_stated=len(document["cases"]))
+    ran_on = scope["toolchain_fingerprint"] if scope is not None else None
+    canary = ran_on is not None and frozen.candidate is not None and frozen.candidate.toolchain != ran_on
+    check_results(document["results"], cases, records, rounds, book, cases_stated=len(document["cases"]), canary=canary)
 
 
 def _check_scope(scope: Any, book: Book) -> bool:

@@ -521,6 +521,20 @@ def test_on_another_toolchain_it_is_a_canary_that_reports_and_accepts_nothing(
     assert all(case["metrics"]["device_batch"]["default"] for case in found["cases"])
 
 
+def test_the_audit_of_a_canary_says_what_it_ran_on_and_no_more(
+    replays: Replays, asked: Callable[..., str], service: Any, device: DeviceSpec
+) -> None:
+    later = {"gcc": "1"}
+    service.devices[device.id] = replace(device, toolchain=later, toolchain_fingerprint=sha256_hex(later))
+    acceptance_id = asked()
+    assert replays.finish(acceptance_id)["verdict"] == "rejected"
+    findings = audit(replays.evidence(acceptance_id)).findings
+    assert {(finding.where, finding.field) for finding in findings} == {
+        ("catalogs.candidate", "toolchain"),
+        ("catalogs.reference", "toolchain"),
+    }
+
+
 def test_torch_that_fails_once_takes_no_part_and_decides_nothing(
     replays: Replays, asked: Callable[..., str], paper: PaperReplays
 ) -> None:
