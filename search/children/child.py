@@ -24,6 +24,7 @@ from typing import Any
 
 from search.children.entry import Entry
 from search.children.environment import passed_on
+from search.children.marks import MARK_NAME, kill_marked
 from search.children.scratch import child_folder, remove_child_folder
 from search.children.spawner import SPAWNER
 from search.errors import Cancelled, ChildFailed
@@ -35,7 +36,6 @@ KILL_GRACE_SECONDS = 10.0
 POLL_SECONDS = 0.05
 MAX_LINE_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 16
-_TOKEN_NAME = "TUNER_CHILD_TOKEN"  # noqa: S105 - a mark to find processes by, no secret
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -94,7 +94,7 @@ class _Log:
 class Child:
     """One child process and the conversation with it. Not thread-safe: one conversation at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes], command_fd: int, answer_fd: int, log_fd: int, token: str,
+    def __init__(self, process: subprocess.Popen[bytes], command_fd: int, answer_fd: int, log_fd: int, mark: str,
                  progress_fd: int, module: str, scratch: str) -> None:  # fmt: skip
         self._process = process
         self._module = module
@@ -104,7 +104,7 @@ class Child:
         self._progress_fd = progress_fd
         self._pid_fd = os.pidfd_open(process.pid)
         self._log = _Log(log_fd)
-        self._token = token
+        self._mark = mark
         self._pending = bytearray()
         self._exit: ChildExit | None = None
 
@@ -124,7 +124,8 @@ class Child:
         The child inherits ``lock_fd``, so that a device stays locked while anything of the child lives. Its temporary
         directory is a folder of its own, which :meth:`kill` removes.
         """
-        token = secrets.token_hex(16)
+        passed, scratch = passed_on(), child_folder()
+        mark = f"{passed[MARK_NAME]}-{secrets.token_hex(16)}"
         command_read, command_write = os.pipe()
         answer_read, answer_write = os.pipe()
         log_read, log_write = os.pipe()
@@ -136,9 +137,8 @@ class Child:
             memory_limit_bytes=memory_limit_bytes,
             progress_fd=progress_fd,
         )
-        passed, scratch = passed_on(), child_folder()
         path = os.pathsep.join(filter(None, [_PACKAGE_ROOT, passed.get("PYTHONPATH")]))
-        variables = {**passed, **_ONE_THREAD, "PYTHONPATH": path, "TMPDIR": scratch, _TOKEN_NAME: token}
+        variables = {**passed, **_ONE_THREAD, "PYTHONPATH": path, "TMPDIR": scratch, MARK_NAME: mark}
         variables |= environment or {}
         # -P: the directory that the service happens to run in is no place to import from.
         command = [sys.executable, "-P", "-m", module, entry.argument(), *arguments]
@@ -165,7 +165,7 @@ class Child:
                 os.close(fd)
         os.set_blocking(command_write, False)
         os.set_blocking(answer_read, False)
-        return cls(process, command_write, answer_read, log_read, token, progress_fd, module, scratch)
+        return cls(process, command_write, answer_read, log_read, mark, progress_fd, module, scratch)
 
     @property
     def pid(self) -> int:
@@ -213,7 +213,7 @@ class Child:
                 raise ChildGone(self.kill())
 
     def kill(self) -> ChildExit:
-        """SIGKILL the child, its group and every process that carries its token; say how the child ended.
+        """SIGKILL the child, its group and every process that carries its mark; say how the child ended.
 
         Idempotent. ChildSurvived when it is still there after ten seconds.
         """
@@ -225,7 +225,7 @@ class Child:
             code = self._process.wait(KILL_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             raise ChildSurvived(f"child {self.pid} survived SIGKILL for {KILL_GRACE_SECONDS:g} s") from None
-        _kill_stragglers(self._token)
+        kill_marked(self._mark)  # what left the group, with setsid
         remove_child_folder(self._scratch)
         self._exit = ChildExit(
             signal_name=_signal_name(-code) if code < 0 else None,
@@ -287,28 +287,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _kill_stragglers(token: str) -> None:
-    """Kill what left the group (``setsid``): every process whose initial environment carries the token."""
-    mark = f"{_TOKEN_NAME}={token}".encode()
-    for _ in range(20):  # again while there are any: one may have forked while we looked
-        found = [pid for pid in _process_ids() if _environment_holds(pid, mark)]
-        if not found:
-            return
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
-def _process_ids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all we need
-
-
-def _environment_holds(pid: int, mark: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as environment:  # noqa: PTH123 - hot loop over /proc
-            return mark in environment.read().split(b"\0")
-    except OSError:
-        return False

@@ -209,13 +209,15 @@ from search.children.child import Child
 child = Child.start("echo_child", environment={"PYTHONPATH": sys.argv[1]})
 child.send({"do": "echo", "text": ""})
 child.receive(timeout_seconds=30)
+child.send({"do": "fork"})
+started = child.receive(timeout_seconds=30)["pids"]
 child.send({"do": "sleep"})
-print(json.dumps(child.pid), flush=True)
+print(json.dumps([child.pid, *started]), flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_child_dies_with_its_parent(start, tmp_path) -> None:
+def test_a_child_and_what_it_started_die_with_its_parent(start, tmp_path) -> None:
     start()  # writes the module
     path = f"{tmp_path}:{Path(__file__).parents[3]}"
     with subprocess.Popen(
@@ -225,7 +227,7 @@ def test_a_child_dies_with_its_parent(start, tmp_path) -> None:
         env={**os.environ, "PYTHONPATH": path},
     ) as parent:
         assert parent.stdout is not None
-        pid = json.loads(parent.stdout.readline())
-        assert running(pid)
+        pids = json.loads(parent.stdout.readline())
+        assert all(map(running, pids))
         parent.kill()
-    assert wait_until_gone([pid]) == []
+    assert wait_until_gone(pids) == []

@@ -112,6 +112,10 @@ def test_it_dies_with_a_process_that_ends_just_as_it_is_started(tmp_path: Path) 
     run_to_its_end(slow + THREAD, tmp_path)
 
 
+def test_it_dies_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    run_to_its_end(THREAD + "os.kill(os.getpid(), signal.SIGKILL)\n", tmp_path, status=-signal.SIGKILL)
+
+
 def test_a_fork_of_this_process_leaves_its_commands_alone(tmp_path: Path) -> None:
     fork = (
         "child = os.fork()\n"
@@ -124,7 +128,11 @@ def test_a_fork_of_this_process_leaves_its_commands_alone(tmp_path: Path) -> Non
     run_to_its_end(THREAD + fork, tmp_path)
 
 
-IMPORTS = "import os, subprocess, sys, threading, time\nfrom pathlib import Path\nfrom search.lowering import command\n"
+IMPORTS = (
+    "import os, signal, subprocess, sys, threading, time\n"
+    "from pathlib import Path\n"
+    "from search.lowering import command\n"
+)
 THREAD = (
     "words = ['/bin/sh', '-c', f'sleep 1000 & echo $! > {sys.argv[1]}; wait']\n"
     "run = lambda: command.run_command(words, timeout_seconds=1000)\n"
@@ -134,10 +142,10 @@ THREAD = (
 )
 
 
-def run_to_its_end(program: str, folder: Path) -> None:
+def run_to_its_end(program: str, folder: Path, *, status: int = 0) -> None:
     """Runs a Python program; what it started, whose process is in the file ``pid``, is gone soon after it."""
     words = [sys.executable, "-c", IMPORTS + program, str(folder / "pid")]
-    subprocess.run(words, check=True, timeout=PATIENCE_SECONDS)
+    assert subprocess.run(words, timeout=PATIENCE_SECONDS).returncode == status
     wait(lambda: is_gone(read_pid(folder / "pid")))
 
 
