@@ -16,12 +16,17 @@ from search.device.spec import DeviceSpec
 from tuner_service.db.engine import Database
 from tuner_service.db.queries import devices as device_queries
 from tuner_service.db.queries import workers as worker_queries
-from tuner_service.db.queries.queues import tasks_by_worker
+from tuner_service.db.queries.queues import tasks_by_worker, uncompiled_jobs
 from tuner_service.engine.contract import has_begun
 from tuner_service.errors import DatabaseProblem
 from tuner_service.jobs.quarantine import quarantine_text
 
 log = logging.getLogger(__name__)
+
+_NOBODY_COMPILES = (
+    "no running worker compiles for it; start one that has compile slots, on a host with the same compilers: "
+    "tuner worker --compile-only"
+)
 
 
 class DeviceRegistry:
@@ -48,7 +53,8 @@ class DeviceRegistry:
 
     @property
     def waiting(self) -> Mapping[str, str]:
-        """Unfinished jobs and acceptances whose device cannot be used now, or waits for its host → the reason."""
+        """Unfinished jobs and acceptances whose device cannot be used now, or waits for its host or for code → the
+        reason."""
         return self._waiting
 
     def wait_read(self, timeout_seconds: float) -> bool:
@@ -66,6 +72,8 @@ class DeviceRegistry:
             workers = worker_queries.list_workers(session)
             quarantined = worker_queries.quarantines(session)
             bound = worker_queries.unfinished_work(session)
+            slots = self._count_slots(workers)
+            uncompiled = uncompiled_jobs(session, [key for key, number in slots.items() if number])
             held_up = self._held_up(session, workers)
         load = dict.fromkeys((row["id"] for row in rows), 0)
         for device_id in bound.values():
@@ -78,7 +86,10 @@ class DeviceRegistry:
             if spec.id in quarantined:
                 reason = quarantine_text(quarantined[spec.id])
             known[spec.id] = spec if reason is None else replace(spec, available=False, reason=reason)
-        self._waiting = held_up | {
+        self._waiting = {
+            job_id: f"device {bound[job_id]}: {_NOBODY_COMPILES}" for job_id in uncompiled if job_id in bound
+        }
+        self._waiting |= held_up | {
             job_id: f"device {device_id} is unavailable: {known[device_id].reason}"
             for job_id, device_id in bound.items()
             if device_id in known and not known[device_id].available
@@ -86,7 +97,7 @@ class DeviceRegistry:
         rows.sort(key=lambda row: str(row["heartbeat_at"]), reverse=True)
         unusable = (known[row["id"]] for row in rows if not known[row["id"]].available)
         self._away = {spec.id: spec for spec in unusable if spec.kind != ABSENT_KIND}
-        self._known, self._slots = known, self._count_slots(workers)
+        self._known, self._slots = known, slots
         self._read.set()
         return before != known
 

@@ -144,6 +144,7 @@ def main(config: dict[str, Any]) -> None:
             version=config.get("version", "test"),
             drain_seconds=settings.drain_seconds,
             lost_seconds=settings.worker_lost_seconds,
+            compile_slots=config.get("compile_slots", 1),
         ),
         probe=lambda *_: [device],
         look=lambda names: [],

@@ -49,7 +49,7 @@ def test_a_worker_that_drains_ends_what_is_short_and_hands_back_the_rest(deploym
     deployment.assert_sound(job_id)
 
 
-def test_a_worker_whose_compiler_is_missing_stays_and_says_so(deployment: Deployment) -> None:
+def test_a_job_says_that_a_compiler_is_missing_or_that_nobody_compiles(deployment: Deployment) -> None:
     client = deployment.serve()
     worker = deployment.paper_worker(changes={"available": False, "reason": "gcc: not found"})
     deployment.wait(lambda: any(one["reason"] == "gcc: not found" for one in client.devices()))
@@ -57,8 +57,12 @@ def test_a_worker_whose_compiler_is_missing_stays_and_says_so(deployment: Deploy
     assert f"device {PAPER_DEVICE} is unavailable" in client.job(job_id)["waiting"]
     assert "gcc: not found" in client.job(job_id)["waiting"]
     worker.end(signal.SIGKILL)
+    measuring = deployment.paper_worker(compile_slots=0)
+    deployment.wait(lambda: "no running worker compiles for it" in str(client.job(job_id)["waiting"]))
+    measuring.end(signal.SIGTERM)
     deployment.paper_worker()
     assert deployment.await_end(job_id)["state"] == "succeeded"
+    assert client.job(job_id)["waiting"] is None
     deployment.assert_sound(job_id)
 
 

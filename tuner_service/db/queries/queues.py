@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import text
@@ -13,6 +14,10 @@ SELECT queue_name, status::text AS status, count(*) AS tasks FROM procrastinate_
 """
 _DOING = """
 SELECT worker_id, args FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NOT NULL ORDER BY id
+"""
+_UNSERVED = """
+SELECT DISTINCT args->>'job_id' AS job_id FROM procrastinate_jobs
+ WHERE status = 'todo' AND args->>'queue' = 'compile' AND NOT args->>'compile_key' = ANY(:keys)
 """
 _WORDS = {"todo": "waiting", "doing": "running"}
 
@@ -33,3 +38,10 @@ def tasks_by_worker(session: Session) -> dict[int, list[dict[str, Any]]]:
     for row in session.execute(text(_DOING)):
         found.setdefault(row.worker_id, []).append(row.args)
     return found
+
+
+def uncompiled_jobs(session: Session, compile_keys: Collection[str]) -> list[str]:
+    """Jobs with a compile task that waits, and is for none of these keys; none where there is no queue."""
+    if session.get_bind().dialect.name == "sqlite":
+        return []
+    return list(session.scalars(text(_UNSERVED), {"keys": list(compile_keys)}))
