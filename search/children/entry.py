@@ -83,6 +83,7 @@ def enter(argument: str) -> Channel:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != entry.parent_pid:  # the parent died before prctl: nobody would ever signal us
         os._exit(1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored it would stay so: no command's status would be known
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if entry.memory_limit_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (entry.memory_limit_bytes, entry.memory_limit_bytes))

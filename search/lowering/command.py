@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import IO
 
 from search.children.environment import passed_on
-from search.errors import Cancelled, ToolchainUnavailable
+from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
 
 KEPT_BYTES = 1 << 16
 """Of each stream so much is kept, the end of it: a command that prints without end must not fill memory."""
 TAIL_CHARS = 800
 _POLL_SECONDS = 0.02
 _SPARE_SECONDS = 5
+_NOT_OURS = "how a command ended cannot be known: this process ignores SIGCHLD, or waits for every child itself"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,7 @@ def run_command(
     (none: those of this thread); ``memory_limit_bytes``: of address space, for each process. Its processor time is
     bounded too, so that one whose guardian was killed ends by itself. Raises ToolchainUnavailable when it cannot be
     started or (CommandTimeout) does not end in time, Cancelled when ``cancelled()`` says so; both within a moment.
+    ChildFailed where this process cannot know how its children end.
     """
     try:
         with _on(cpus), _groups.starting():
@@ -218,4 +220,7 @@ def _bound(pid: int, timeout_seconds: float, memory_limit_bytes: int | None) -> 
 
 def _has_ended(pid: int) -> bool:
     """Whether a child has ended; it stays to be waited for."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        raise ChildFailed(_NOT_OURS) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
@@ -84,6 +85,7 @@ def options(
 
 def main() -> None:
     """Run the command line; never returns."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may ignore it, and we ask how children ended
     status = run(sys.argv[1:])
     gc.freeze()  # nobody looks for garbage in a process that ends
     sys.exit(status)

@@ -24,6 +24,7 @@ for command in channel.commands():
                 "cpus": sorted(os.sched_getaffinity(0)), "environment": dict(os.environ), "path": sys.path,
                 "arguments": sys.argv[2:], "descriptors": len(os.listdir("/proc/self/fd")),
                 "adjust": open("/proc/self/oom_score_adj").read().strip(),
+                "ignores_children": signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN,
             })
         case "sleep":
             time.sleep(1000)

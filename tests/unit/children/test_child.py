@@ -57,6 +57,14 @@ def test_it_leads_its_own_session_with_few_descriptors_and_variables(start, monk
     assert state["adjust"] == "1000"
 
 
+def test_it_knows_how_its_own_end_where_its_parent_does_not(start) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert ask(start(), do="state")["ignores_children"] is False
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_it_is_pinned(start) -> None:
     cpu = max(os.sched_getaffinity(0))
     assert ask(start(cpus=(cpu,)), do="state")["cpus"] == [cpu]

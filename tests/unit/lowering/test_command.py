@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from search.errors import Cancelled, ToolchainUnavailable
+from search.errors import Cancelled, ChildFailed, ToolchainUnavailable
 from search.lowering.command import KEPT_BYTES, run_command
 
 PATIENCE_SECONDS = 30.0
@@ -169,6 +169,15 @@ def test_memory_processor_time_and_cores_are_limited() -> None:
     memory_kib, seconds, core = limits.stdout.split()
     assert (memory_kib, core) == (str(1 << 20), "0")
     assert int(seconds) >= 7
+
+
+def test_where_nobody_can_know_how_it_ended_that_is_said() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(ChildFailed, match="ignores SIGCHLD"):
+            shell("exit 0")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_other_processes_are_left_alone() -> None:
