@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import select
 import signal
 import sys
 import threading
 import time
-from pathlib import Path
 
 from search.children.marks import MARK_NAME, kill_marked
 
 _LOOK_AGAIN_SECONDS = 0.1
-_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class Watcher:
@@ -43,7 +40,7 @@ class Watcher:
             return inherited
         with self._lock:
             if self._mark is None:
-                mark = secrets.token_hex(16)
+                mark = os.urandom(16).hex()
                 _start(mark)
                 self._mark = mark
             return self._mark
@@ -54,10 +51,12 @@ os.register_at_fork(after_in_child=WATCHER.forget)
 
 
 def _start(mark: str) -> None:
+    from pathlib import Path  # not for the watching process, which is to be light
+
     words = [sys.executable, "-S", "-P", "-m", "search.children.watcher", str(os.getpid()), mark]
     libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
     nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
-    environment = {**libraries, "PYTHONPATH": _PACKAGE_ROOT}
+    environment = {**libraries, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     pid = os.posix_spawn(sys.executable, words, environment, file_actions=nothing, setsid=True)
     with contextlib.suppress(ChildProcessError):  # who ignores SIGCHLD has no children to wait for
         os.waitpid(pid, 0)
