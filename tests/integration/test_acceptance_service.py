@@ -114,9 +114,7 @@ def test_a_killed_acceptance_goes_on_and_what_it_accepts_is_promoted_pulled_and_
         report = audit(evidence.read_bytes())
         assert report.findings == ()
         assert report.checked["records"] == found["progress"]["expected"]
-        for _ in range(3):
-            if found["verdict"] == "accepted":
-                break
+        if found["verdict"] != "accepted":  # once more, and no oftener: the whole run waits beside it on half a machine
             found = client.wait_acceptance(client.accept(digest)["id"], poll_seconds=0.2)
         if found["verdict"] != "accepted":
             pytest.skip(f"this machine is too busy to accept anything: {found['reasons']}")
