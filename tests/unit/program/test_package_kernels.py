@@ -74,7 +74,7 @@ def test_a_package_adds_a_kernel(install: Install, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == ""
 
 
-def test_a_case_of_a_built_in_kernel_loads_no_package(install: Install, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_case_of_a_built_in_kernel_loads_no_package(install: Install) -> None:
     install("noisy", DOUBLED.replace("NAME", "noisy_twice"), one="noisy_kernels:KERNEL")
     named = {"kernel": "softmax", "dims": {"rows": 3, "cols": 5}}
     sent = {"program": dump_program(resolve_case(named).program), "dims": {"rows": 3, "cols": 5}}
